@@ -1,0 +1,1 @@
+"""Train and run split neural networks with small traffic at the cut."""

@@ -1,0 +1,120 @@
+"""Every error that cutlayer raises on purpose.
+
+::
+
+    CutlayerError
+    ├── SpecError                 a codec spec string or parameter is wrong
+    │   ├── UnknownCodecError       no codec of that name
+    │   └── ParameterError          unknown or impossible parameter
+    ├── InputError                a tensor cannot be encoded, or `out=` cannot take the result
+    │   ├── EmptyTensorError        it has no elements
+    │   ├── DtypeError              it is not float16, bfloat16, float32 or float64
+    │   ├── NonFiniteError          it holds NaN or infinity
+    │   ├── RangeError              a value does not fit the stored dtype
+    │   ├── TooLargeError           it has more elements than a frame can address
+    │   └── OutputError             `out=` has the wrong shape, dtype or layout
+    ├── FrameError                bytes are not a frame that can be decoded
+    │   ├── NotAFrameError          they do not start with the magic number
+    │   ├── VersionError            the format is newer than this library
+    │   ├── TruncatedFrameError     they end too early
+    │   ├── TrailingBytesError      they go on after the frame's end
+    │   ├── ChecksumError           they were changed on the way
+    │   ├── HeaderError             a header field has a value that the format does not allow
+    │   ├── LimitError              the frame claims more elements than the caller allows
+    │   └── PayloadError            the payload contradicts the header
+    ├── CutError                  a model cannot be cut there
+    ├── DataError                 a data set is missing, damaged or does not fit
+    └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
+"""
+
+
+class CutlayerError(Exception):
+    """Base of all errors that cutlayer raises on purpose."""
+
+
+class SpecError(CutlayerError, ValueError):
+    """A codec spec string or a codec parameter is wrong."""
+
+
+class UnknownCodecError(SpecError):
+    """No built-in or installed codec has that name."""
+
+
+class ParameterError(SpecError):
+    """A codec has no such parameter, or the value is outside what it allows."""
+
+
+class InputError(CutlayerError, ValueError):
+    """A tensor cannot be encoded, or `out=` cannot take the decoded one."""
+
+
+class EmptyTensorError(InputError):
+    """The tensor has no elements."""
+
+
+class DtypeError(InputError):
+    """The tensor is not of a floating-point type that frames carry."""
+
+
+class NonFiniteError(InputError):
+    """The tensor holds NaN or infinity."""
+
+
+class RangeError(InputError):
+    """A value does not fit the type in which it would travel."""
+
+
+class TooLargeError(InputError):
+    """The tensor has more elements than a frame can address."""
+
+
+class OutputError(InputError):
+    """`out=` cannot take the decoded tensor."""
+
+
+class FrameError(CutlayerError, ValueError):
+    """The bytes are not a frame that can be decoded."""
+
+
+class NotAFrameError(FrameError):
+    """The bytes do not start with the magic number."""
+
+
+class VersionError(FrameError):
+    """The frame is of a format version that this library does not read."""
+
+
+class TruncatedFrameError(FrameError):
+    """The bytes end before the frame does."""
+
+
+class TrailingBytesError(FrameError):
+    """The bytes go on after the end of the frame."""
+
+
+class ChecksumError(FrameError):
+    """The bytes were changed after the frame was sealed."""
+
+
+class HeaderError(FrameError):
+    """A header field holds a value that the format does not allow."""
+
+
+class LimitError(FrameError):
+    """The frame claims more elements than the caller allows."""
+
+
+class PayloadError(FrameError):
+    """The payload contradicts the header or itself."""
+
+
+class CutError(CutlayerError, ValueError):
+    """The model cannot be cut where it was asked."""
+
+
+class DataError(CutlayerError, ValueError):
+    """A data set is missing, damaged, or does not fit the run."""
+
+
+class FileError(CutlayerError, OSError):
+    """A file is missing, unreadable, of the wrong kind, or in the way."""

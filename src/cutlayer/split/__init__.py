@@ -1,0 +1,1 @@
+"""Cut models in halves: tensors, never bytes."""
