@@ -1,0 +1,165 @@
+// The Python surface. Tensors come as addresses of contiguous float32 memory that Python has checked and
+// keeps alive; the GIL is released around all work.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+
+#include "checksum.hpp"
+#include "decode.hpp"
+#include "encode.hpp"
+#include "values.hpp"
+
+namespace nb = nanobind;
+using namespace cutlayer;
+
+namespace {
+
+using Address = uintptr_t;
+
+const float* floats(Address a) { return reinterpret_cast<const float*>(a); }
+float* floats_out(Address a) { return reinterpret_cast<float*>(a); }
+
+// A bytes object that nobody else has seen yet is filled in place: the frame is never copied.
+nb::bytes allocate(nb::bytes header, size_t payload) {
+  PyObject* frame = PyBytes_FromStringAndSize(nullptr, Py_ssize_t(header.size() + payload));
+  if (!frame) throw nb::python_error();
+  std::memcpy(PyBytes_AS_STRING(frame), header.data(), header.size());
+  return nb::steal<nb::bytes>(frame);
+}
+
+uint8_t* writable(nb::bytes& frame, size_t offset) {
+  return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(frame.ptr())) + offset;
+}
+
+// Any object with a contiguous buffer, for as long as this lives.
+class Buffer {
+ public:
+  explicit Buffer(nb::handle source) {
+    if (PyObject_GetBuffer(source.ptr(), &view_, PyBUF_SIMPLE)) throw nb::python_error();
+  }
+  ~Buffer() { PyBuffer_Release(&view_); }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  const uint8_t* at(size_t offset) const { return static_cast<const uint8_t*>(view_.buf) + offset; }
+  size_t size() const { return size_t(view_.len); }
+
+ private:
+  Py_buffer view_;
+};
+
+nb::bytes seal(nb::bytes frame, size_t from) {
+  uint8_t* data = writable(frame, 0);
+  uint32_t crc;
+  {
+    nb::gil_scoped_release free;
+    crc = crc32(data + from, frame.size() - from);
+  }
+  std::memcpy(data + from - 4, &crc, 4);
+  return frame;
+}
+
+uint32_t checksum(nb::handle frame, size_t from) {
+  Buffer buffer(frame);
+  nb::gil_scoped_release free;
+  return crc32(buffer.at(from), buffer.size() - from);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.def("instruction_set", [] { return kernels().name; });
+  m.def("force_instruction_set", [](const char* name) { return force_kernels(name); }, nb::arg().none());
+  m.def("allocate", &allocate);
+  m.def("seal", &seal);
+  m.def("checksum", &checksum);
+
+  nb::class_<Selection>(m, "Selection")
+      .def_prop_ro("negative", [](const Selection& s) { return s.negative; })
+      .def_prop_ro("largest", [](const Selection& s) { return float_of(s.max_bits); });
+  nb::class_<Range>(m, "Range")
+      .def_ro("lo", &Range::lo)
+      .def_ro("hi", &Range::hi)
+      .def_prop_ro("largest", [](const Range& r) { return float_of(r.max_bits); });
+
+  m.def("select_top", [](Address x, size_t rows, size_t d, uint64_t k, int threads) {
+    nb::gil_scoped_release free;
+    return select_top(floats(x), {rows, d, k}, threads);
+  });
+  m.def("ms_encode", [](Address x, const Selection& top, unsigned bits, bool nearest, bool is_signed, int kind,
+                        nb::bytes frame, size_t offset, int threads) {
+    uint8_t* out = writable(frame, offset);
+    nb::gil_scoped_release free;
+    ms_encode(floats(x), top, bits, nearest, is_signed, Values(kind), out, threads);
+  });
+  m.def("sparse_encode", [](Address x, size_t rows, size_t d, uint64_t k, int pick, double alpha, bool coin,
+                            uint64_t seed, bool keys, int kind, float scale, nb::bytes frame, size_t offset,
+                            int threads) {
+    uint8_t* out = writable(frame, offset);
+    Outcome outcome;
+    {
+      nb::gil_scoped_release free;
+      outcome = sparse_encode(floats(x), {rows, d, k}, {Pick(pick), {alpha, coin, seed}, keys, Values(kind), scale},
+                              out, threads);
+    }
+    return nb::make_tuple(float_of(outcome.max_bits), outcome.fits);
+  });
+  m.def("ranges", [](Address x, size_t rows, size_t d, int threads) {
+    nb::gil_scoped_release free;
+    return ranges(floats(x), rows, d, threads);
+  });
+  m.def("qu_encode", [](Address x, size_t d, const std::vector<Range>& ranges, unsigned bits, bool stochastic,
+                        uint64_t seed, bool own_range, nb::bytes frame, size_t offset, int threads) {
+    uint8_t* out = writable(frame, offset);
+    nb::gil_scoped_release free;
+    qu_encode(floats(x), d, ranges, bits, stochastic, seed, own_range, out, threads);
+  });
+  m.def("km_histogram", [](Address x, size_t d, float lo, float hi, Address bins) {
+    nb::gil_scoped_release free;
+    km_histogram(floats(x), d, lo, hi, reinterpret_cast<int64_t*>(bins));
+  });
+  m.def("km_encode", [](Address x, size_t d, float lo, float hi, nb::bytes cluster, unsigned bits,
+                        nb::bytes frame, size_t offset) {
+    uint8_t* out = writable(frame, offset);
+    const uint8_t* table = reinterpret_cast<const uint8_t*>(cluster.c_str());
+    nb::gil_scoped_release free;
+    km_encode(floats(x), d, lo, hi, table, bits, out);
+  });
+
+  m.def("ms_decode", [](nb::handle frame, size_t offset, size_t rows, size_t d, uint64_t k, unsigned bits,
+                        bool is_signed, int kind, Address out, int threads) {
+    Buffer in(frame);
+    nb::gil_scoped_release free;
+    return int(ms_decode(in.at(offset), {rows, d, k}, bits, is_signed, Values(kind), floats_out(out), threads));
+  });
+  m.def("sparse_decode", [](nb::handle frame, size_t offset, size_t rows, size_t d, uint64_t k, bool keys,
+                            int kind, Address out, int threads) {
+    Buffer in(frame);
+    nb::gil_scoped_release free;
+    return int(sparse_decode(in.at(offset), {rows, d, k}, keys, Values(kind), floats_out(out), threads));
+  });
+  m.def("qu_decode", [](nb::handle frame, size_t offset, size_t rows, size_t d, unsigned bits, bool own_range,
+                        float lo, float hi, Address out, int threads) {
+    Buffer in(frame);
+    const float range[2] = {lo, hi};
+    nb::gil_scoped_release free;
+    return int(qu_decode(in.at(offset), rows, d, bits, own_range ? nullptr : range, floats_out(out), threads));
+  });
+  m.def("km_decode", [](nb::handle frame, size_t offset, size_t rows, size_t d, unsigned bits, Address out,
+                        int threads) {
+    Buffer in(frame);
+    nb::gil_scoped_release free;
+    return int(km_decode(in.at(offset), rows, d, bits, floats_out(out), threads));
+  });
+  m.def("check_values", [](nb::handle frame, size_t offset, size_t n, int kind) {
+    Buffer in(frame);
+    nb::gil_scoped_release free;
+    return int(check_values(in.at(offset), n, Values(kind)));
+  });
+  // For tests of the generator itself.
+  m.def("random_words", [](uint64_t seed, uint32_t stream, uint64_t first, size_t n) {
+    std::vector<uint32_t> out(n);
+    kernels().random(seed, stream, first, n, out.data());
+    return out;
+  });
+}

@@ -1,0 +1,96 @@
+#include "checksum.hpp"
+
+#include <cstring>
+
+#include "kernels.hpp"
+
+#ifdef CUTLAYER_X86
+#include <immintrin.h>
+#endif
+#if defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+namespace cutlayer {
+namespace {
+
+struct Tables {
+  uint32_t t[8][256];
+  Tables() {
+    for (uint32_t i = 0; i < 256; ++i) {
+      uint32_t c = i;
+      for (int b = 0; b < 8; ++b) c = (c >> 1) ^ (0xEDB88320u & (0u - (c & 1u)));
+      t[0][i] = c;
+    }
+    for (int s = 1; s < 8; ++s)
+      for (uint32_t i = 0; i < 256; ++i) t[s][i] = (t[s - 1][i] >> 8) ^ t[0][t[s - 1][i] & 255u];
+  }
+};
+
+// Eight bytes a step through eight tables. `c` is the inverted state.
+uint32_t by_table(uint32_t c, const uint8_t* p, size_t n) {
+#if defined(__ARM_FEATURE_CRC32)
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t v;
+    std::memcpy(&v, p, 8);
+    c = __crc32d(c, v);
+  }
+  for (; n; --n, ++p) c = __crc32b(c, *p);
+  return c;
+#else
+  static const Tables tables;
+  const auto& t = tables.t;
+  for (; n >= 8; n -= 8, p += 8) {
+    uint32_t a, b;
+    std::memcpy(&a, p, 4);
+    std::memcpy(&b, p + 4, 4);
+    a ^= c;
+    c = t[7][a & 255] ^ t[6][(a >> 8) & 255] ^ t[5][(a >> 16) & 255] ^ t[4][a >> 24] ^ t[3][b & 255] ^
+        t[2][(b >> 8) & 255] ^ t[1][(b >> 16) & 255] ^ t[0][b >> 24];
+  }
+  for (; n; --n, ++p) c = (c >> 8) ^ t[0][(c ^ *p) & 255u];
+  return c;
+#endif
+}
+
+#ifdef CUTLAYER_X86
+// Carry-less multiplication folds 64 bytes a step: each 128-bit lane is moved forward by x^512 (then
+// x^128) modulo the polynomial, in the reflected bit order that this CRC uses. The last 16 bytes, which
+// are congruent to the whole message, go through the table.
+__attribute__((target("pclmul,sse4.1"))) uint32_t by_folding(uint32_t c, const uint8_t* p, size_t n) {
+  auto load = [](const uint8_t* at) __attribute__((target("pclmul,sse4.1"))) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  };
+  auto fold = [](__m128i v, __m128i by, __m128i next) __attribute__((target("pclmul,sse4.1"))) {
+    return _mm_xor_si128(_mm_xor_si128(_mm_clmulepi64_si128(v, by, 0x00), _mm_clmulepi64_si128(v, by, 0x11)),
+                         next);
+  };
+  const __m128i by512 = _mm_set_epi64x(0x1c6e41596, 0x154442bd4);  // x^(512-32), x^(512+32)
+  const __m128i by128 = _mm_set_epi64x(0x0ccaa009e, 0x1751997d0);  // x^(128-32), x^(128+32)
+  __m128i a = _mm_xor_si128(load(p), _mm_cvtsi32_si128(int(c)));
+  __m128i b = load(p + 16), e = load(p + 32), f = load(p + 48);
+  for (p += 64, n -= 64; n >= 64; p += 64, n -= 64) {
+    a = fold(a, by512, load(p));
+    b = fold(b, by512, load(p + 16));
+    e = fold(e, by512, load(p + 32));
+    f = fold(f, by512, load(p + 48));
+  }
+  a = fold(fold(fold(a, by128, b), by128, e), by128, f);
+  for (; n >= 16; p += 16, n -= 16) a = fold(a, by128, load(p));
+  uint8_t rest[16];
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(rest), a);
+  return by_table(by_table(0, rest, 16), p, n);
+}
+#endif
+
+}  // namespace
+
+uint32_t crc32(const uint8_t* data, size_t n) {
+#ifdef CUTLAYER_X86
+  static const bool folds = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
+  if (folds && n >= 64) return ~by_folding(~0u, data, n);
+#endif
+  return ~by_table(~0u, data, n);
+}
+
+}  // namespace cutlayer

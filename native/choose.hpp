@@ -1,0 +1,18 @@
+// Random sets of k elements: randomized top-k and random-k (FORMAT.md, "Randomness").
+#pragma once
+#include "select.hpp"
+
+namespace cutlayer {
+
+struct Chance {
+  double alpha;  // the total weight of the elements outside the top k
+  bool coin;
+  uint64_t seed;
+};
+
+// Bit i of `keep` (zeros on entry) becomes 1 where element i is chosen. `top` are the chunks of a selection for
+// randomized top-k, or null for random-k. `first` is the index of the row's first element in the tensor.
+void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint64_t first,
+                int threads, uint64_t* keep);
+
+}  // namespace cutlayer

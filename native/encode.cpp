@@ -1,0 +1,197 @@
+#include "encode.hpp"
+
+#include <cstring>
+
+#include "parallel.hpp"
+#include "values.hpp"
+
+namespace cutlayer {
+namespace {
+
+// The smallest magnitude, as bits, that reaches level `l`. Products of a float and a small integer are
+// exact in double, so the comparison is the one that FORMAT.md asks for.
+uint32_t reaches(unsigned l, double topmin, unsigned bits, bool nearest) {
+  if (topmin == 0) return kNever;
+  const double n = double((1u << bits) - 1);
+  auto enough = [&](uint32_t a) {
+    const double v = double(float_of(a));
+    if (!nearest) return v * n >= double(l) * topmin;
+    const double twice = 2 * v * n, half = double(2 * l - 1) * topmin;
+    return l % 2 == 0 ? twice >= half : twice > half;  // ties to even
+  };
+  uint32_t a = bits_of(float((nearest ? double(l) - 0.5 : double(l)) * topmin / n));
+  while (a > 0 && enough(a - 1)) --a;
+  while (!enough(a)) ++a;
+  return a;
+}
+
+// For every chunk of every row, in parallel.
+template <class F>
+void for_chunks(const Shape& shape, int threads, F f) {
+  parallel(threads, shape.rows * shape.chunks(), [&](size_t, size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) f(i, i / shape.chunks(), i % shape.chunks());
+  });
+}
+
+}  // namespace
+
+void ms_encode(const float* x, const Selection& top, unsigned bits, bool nearest, bool is_signed,
+               Values kind, uint8_t* out, int threads) {
+  const Shape& shape = top.shape;
+  const unsigned width = bits + (is_signed ? 1 : 0);
+  const size_t mask_bytes = bit_bytes(shape.d, width);
+  const size_t section = mask_bytes + size_t(shape.k) * value_size(kind);
+  std::vector<MsCode> codes(shape.rows);
+  for (size_t r = 0; r < shape.rows; ++r) {
+    MsCode& code = codes[r];
+    code = {bits, nearest, is_signed, double(stored(kind, top.topmin[r])), {}};
+    if (bits <= 3)
+      for (unsigned l = 1; l + 1 < (1u << bits); ++l) code.levels[l - 1] = reaches(l, code.topmin, bits, nearest);
+  }
+  for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
+    uint8_t* at = out + r * section;
+    kernels().ms_pack(x + r * shape.d + c * kChunk, shape.length(c), top.chunks[i].cut, codes[r],
+                      at + c * kChunk / 8 * width,
+                      at + mask_bytes + size_t(top.chunks[i].before) * value_size(kind), kind);
+  });
+}
+
+std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads) {
+  const Shape shape{rows, d, 1};
+  std::vector<Range> parts(rows * shape.chunks()), result(rows);
+  for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
+    parts[i] = kernels().range(x + r * d + c * kChunk, shape.length(c));
+  });
+  for (size_t r = 0; r < rows; ++r) {
+    result[r] = parts[r * shape.chunks()];
+    for (size_t c = 1; c < shape.chunks(); ++c) {
+      const Range& part = parts[r * shape.chunks() + c];
+      result[r] = {std::min(result[r].lo, part.lo), std::max(result[r].hi, part.hi),
+                   std::max(result[r].max_bits, part.max_bits)};
+    }
+  }
+  return result;
+}
+
+namespace {
+
+// Which elements to keep, as chunks with exact thresholds (top) or as a bit map (random choices).
+struct Kept {
+  std::vector<Chunk> chunks;
+  std::vector<uint64_t> bits;
+  uint32_t max_bits;
+};
+
+Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, int threads) {
+  Kept kept{std::vector<Chunk>(shape.chunks()), {}, 0};
+  if (how.pick == Pick::any) {
+    for (const Range& range : ranges(x, 1, shape.d, threads)) kept.max_bits = range.max_bits;
+  } else {
+    kept.max_bits = select_row(x, shape, threads, kept.chunks.data()).max_bits;
+  }
+  if (kept.max_bits > kMaxFinite || how.pick == Pick::top) return kept;
+  kept.bits.resize((shape.d + kBlock - 1) / kBlock);
+  choose_row(x, shape, how.pick == Pick::any ? nullptr : kept.chunks.data(), how.chance, first, threads,
+             kept.bits.data());
+  uint64_t before = 0;
+  for (size_t c = 0; c < shape.chunks(); ++c) {
+    kept.chunks[c].before = before;
+    for (size_t w = c * kChunk / kBlock; w < std::min(kept.bits.size(), (c + 1) * kChunk / kBlock); ++w)
+      before += uint64_t(__builtin_popcountll(kept.bits[w]));
+  }
+  return kept;
+}
+
+Outcome sparse_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, uint8_t* out,
+                   int threads) {
+  const Kept kept = keep_row(x, shape, how, first, threads);
+  Outcome outcome{kept.max_bits, true};
+  if (outcome.max_bits > kMaxFinite) return outcome;
+  const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
+  std::vector<uint8_t> fits(shape.chunks());
+  for_chunks({1, shape.d, shape.k}, threads, [&](size_t, size_t, size_t c) {
+    const size_t n = shape.length(c), before = size_t(kept.chunks[c].before);
+    const float* at = x + c * kChunk;
+    uint64_t room[kChunk / kBlock];
+    const uint64_t* marks = room;
+    if (how.pick == Pick::top) kernels().top_mask(at, n, kept.chunks[c].cut, room);
+    else marks = kept.bits.data() + c * kChunk / kBlock;
+    if (how.keys) {
+      uint8_t* key = out + 4 * before;
+      for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
+        for (uint64_t m = marks[w]; m; m &= m - 1, key += 4) {
+          const uint32_t index = uint32_t(c * kChunk + w * kBlock + size_t(__builtin_ctzll(m)));
+          std::memcpy(key, &index, 4);
+        }
+    } else {
+      std::memcpy(out + c * kChunk / 8, marks, bit_bytes(n, 1));
+    }
+    fits[c] = kernels().gather(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
+  });
+  for (uint8_t f : fits) outcome.fits &= f != 0;
+  return outcome;
+}
+
+}  // namespace
+
+Outcome sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* out, int threads) {
+  const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
+  const size_t section = where + size_t(shape.k) * value_size(how.kind);
+  const bool by_row = shape.rows > 1;
+  std::vector<Outcome> outcomes(shape.rows);
+  parallel(by_row ? threads : 1, shape.rows, [&](size_t, size_t begin, size_t end) {
+    for (size_t r = begin; r < end; ++r)
+      outcomes[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
+                               by_row ? 1 : threads);
+  });
+  Outcome all;
+  for (const Outcome& o : outcomes) {
+    all.max_bits = std::max(all.max_bits, o.max_bits);
+    all.fits &= o.fits;
+  }
+  return all;
+}
+
+void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsigned bits, bool stochastic,
+               uint64_t seed, bool own_range, uint8_t* out, int threads) {
+  const Shape shape{ranges.size(), d, 1};
+  const size_t head = own_range ? 8 : 0, section = head + bit_bytes(d, bits);
+  for_chunks(shape, threads, [&](size_t, size_t r, size_t c) {
+    const Range& range = ranges[r];
+    uint8_t* at = out + r * section;
+    if (own_range && c == 0) {
+      std::memcpy(at, &range.lo, 4);
+      std::memcpy(at + 4, &range.hi, 4);
+    }
+    const double width = double(range.hi) - double(range.lo);
+    const double scale = width > 0 ? double((1u << bits) - 1) / width : 0;
+    const size_t first = r * d + c * kChunk;
+    kernels().qu_pack(x + first, shape.length(c), double(range.lo), scale, bits, stochastic, seed, first,
+                      at + head + c * kChunk / 8 * bits);
+  });
+}
+
+static inline uint32_t grid(float x, double lo, double scale) {
+  const double nudge = 6755399441055744.0;  // rounds to the nearest integer, ties to even
+  return uint32_t(int32_t(((double(x) - lo) * scale + nudge) - nudge));
+}
+
+static double grid_scale(float lo, float hi) { return hi > lo ? 65535.0 / (double(hi) - double(lo)) : 0; }
+
+void km_histogram(const float* x, size_t d, float lo, float hi, int64_t* bins) {
+  const double scale = grid_scale(lo, hi);
+  for (size_t i = 0; i < d; ++i) ++bins[grid(x[i], lo, scale)];
+}
+
+void km_encode(const float* x, size_t d, float lo, float hi, const uint8_t* cluster, unsigned bits,
+               uint8_t* out) {
+  const double scale = grid_scale(lo, hi);
+  uint32_t word = 0, filled = 0;
+  for (size_t i = 0; i < d; ++i) {
+    word |= uint32_t(cluster[grid(x[i], lo, scale)]) << filled;
+    for (filled += bits; filled >= 8; filled -= 8, word >>= 8) *out++ = uint8_t(word);
+  }
+  if (filled) *out = uint8_t(word);
+}
+
+}  // namespace cutlayer

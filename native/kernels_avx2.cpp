@@ -1,0 +1,31 @@
+// The kernels for AVX2 and BMI2.
+#include <cstring>
+
+#include "kernels.hpp"
+#include "values.hpp"
+
+#ifdef CUTLAYER_X86
+#include <immintrin.h>
+
+// Everything below is compiled for these instructions; nothing above (the standard headers) is, so no
+// other file can end up with a function that its processor lacks.
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,bmi,bmi2,popcnt")
+#endif
+#define CUTLAYER_ISA 1
+namespace cutlayer {
+namespace avx2 {
+#include "block.inc"
+#include "kernels.inc"
+}  // namespace avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+const Kernels avx2_kernels = CUTLAYER_TABLE(avx2);
+}  // namespace cutlayer
+#endif

@@ -1,0 +1,180 @@
+#include "select.hpp"
+
+#include <cmath>
+#include <memory>
+
+#include "parallel.hpp"
+#include "values.hpp"
+
+namespace cutlayer {
+namespace {
+
+struct Bracket {
+  uint32_t lo, hi;
+};
+
+uint32_t mix(uint32_t v) {
+  v = (v ^ (v >> 16)) * 0x7feb352du;
+  v = (v ^ (v >> 15)) * 0x846ca68bu;
+  return v ^ (v >> 16);
+}
+
+// The k-th largest of n words that lie between lo and hi, bit by bit from the top. Counting has no
+// branches to mispredict, which makes this several times faster than a partial sort.
+uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, uint32_t hi) {
+  uint32_t found = 0;
+  int bit = 30;
+  for (; bit >= 0 && ((lo ^ hi) >> bit) == 0; --bit) found |= hi & (1u << bit);
+  for (; bit >= 0; --bit)
+    if (kernels().words_ge(words, n, found | (1u << bit)) >= k) found |= 1u << bit;
+  return found;
+}
+
+// Two magnitudes between which the k-th largest lies, very probably: a few standard deviations around
+// its rank in a sample. A miss costs time, never correctness, and costs less in a small section.
+Bracket guess(const float* x, size_t d, uint64_t k) {
+  const size_t size = std::min(d, std::clamp<size_t>(d / 128, 512, 65536)), stride = d / size;
+  const double deviations = d < 4 * kChunk ? 3 : 5;
+  std::vector<uint32_t> sample(size);
+  for (size_t j = 0; j < size; ++j) {
+    const size_t within = size_t((uint64_t(mix(uint32_t(j))) * stride) >> 32);
+    sample[j] = bits_of(x[j * stride + within]) & 0x7fffffffu;
+  }
+  const double share = double(k) / double(d), rank = share * double(size);
+  const double slack = size == d ? 0 : deviations * std::sqrt(rank * (1 - share)) + 1;
+  auto at = [&](double r) {  // the r-th largest of the sample, r from 1
+    return kth_largest(sample.data(), size, uint64_t(std::clamp(r, 1.0, double(size))), 0, kNever);
+  };
+  const uint32_t hi = rank - slack < 1 && size < d ? kMaxFinite : at(std::floor(rank - slack));
+  const uint32_t lo = rank + slack > double(size) ? 0 : at(std::ceil(rank + slack));
+  return {lo, std::max(lo, hi)};
+}
+
+// The k-th largest magnitude without extra memory: three histograms. For data that defeat the bracket.
+uint32_t radix(const float* x, size_t d, uint64_t k) {
+  uint32_t prefix = 0, known = 0;
+  for (unsigned shift : {20u, 10u, 0u}) {
+    const uint32_t field = shift == 20 ? 2047 : 1023;
+    uint64_t bins[2048] = {};
+    for (size_t i = 0; i < d; ++i) {
+      const uint32_t a = bits_of(x[i]) & 0x7fffffffu;
+      bins[(a >> shift) & field] += (a & known) == prefix;
+    }
+    uint32_t bin = field;
+    for (; bins[bin] < k; --bin) k -= bins[bin];
+    prefix |= bin << shift;
+    known |= field << shift;
+  }
+  return prefix;
+}
+
+}  // namespace
+
+Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks) {
+  const size_t d = shape.d, count = shape.chunks();
+  const uint64_t k = shape.k;
+  const Bracket bracket = guess(x, d, k);
+  const auto& kernel = kernels();
+
+  struct Part {
+    std::unique_ptr<uint32_t[]> room;
+    size_t used = 0, capacity = 0;
+  };
+  const size_t parts = std::max<size_t>(1, std::min<size_t>(size_t(std::max(1, threads)), count));
+  std::vector<Part> part(parts);
+  std::vector<Scan> scans(count);
+  std::vector<const uint32_t*> candidates(count);
+  parallel(int(parts), count, [&](size_t p, size_t begin, size_t end) {
+    Part& mine = part[p];
+    mine.capacity = (std::min(d, end * kChunk) - begin * kChunk) / 8 + 1024;
+    mine.room.reset(new uint32_t[mine.capacity]);
+    for (size_t c = begin; c < end; ++c) {
+      candidates[c] = mine.room.get() + mine.used;
+      scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi,
+                             mine.room.get() + mine.used, mine.capacity - mine.used);
+      mine.used = std::min<size_t>(mine.capacity, mine.used + scans[c].collected);
+    }
+  });
+
+  Found found{0, 0, false};
+  uint64_t above = 0, between = 0, stored_candidates = 0;
+  for (const Scan& s : scans) {
+    above += s.above;
+    between += s.collected;
+    found.max_bits = std::max(found.max_bits, s.max_bits);
+    found.negative |= s.negative;
+  }
+  for (const Part& p : part) stored_candidates += p.used;
+  if (found.max_bits > kMaxFinite) return found;
+
+  const bool complete = stored_candidates == between;
+  bool counted = complete;  // do the candidates tell gt and eq of each chunk?
+  if (complete && above < k && k <= above + between) {
+    std::vector<uint32_t> all;
+    all.reserve(between);
+    for (const Part& p : part) all.insert(all.end(), p.room.get(), p.room.get() + p.used);
+    found.t = kth_largest(all.data(), all.size(), k - above, bracket.lo, bracket.hi);
+  } else {
+    counted = false;
+    found.t = complete && above + between < k ? bracket.lo : radix(x, d, k);
+  }
+
+  std::vector<uint64_t> more(count), equal(count);
+  auto recount = [&] {
+    parallel(threads, count, [&](size_t, size_t begin, size_t end) {
+      for (size_t c = begin; c < end; ++c) {
+        const float* at = x + c * kChunk;
+        more[c] = kernel.count_ge(at, shape.length(c), found.t + 1);
+        equal[c] = kernel.count_ge(at, shape.length(c), found.t) - more[c];
+      }
+    });
+    uint64_t gt = 0, eq = 0;
+    for (size_t c = 0; c < count; ++c) gt += more[c], eq += equal[c];
+    return gt < k && k <= gt + eq;
+  };
+  if (counted) {
+    for (size_t c = 0; c < count; ++c) {
+      more[c] = scans[c].above;
+      for (size_t i = 0; i < scans[c].collected; ++i) {
+        more[c] += candidates[c][i] > found.t;
+        equal[c] += candidates[c][i] == found.t;
+      }
+    }
+  } else if (!recount()) {
+    // The bracket's lower end was taken for the answer on trust, and was not.
+    found.t = radix(x, d, k);
+    recount();
+  }
+
+  uint64_t total = 0, before = 0;
+  for (uint64_t m : more) total += m;
+  uint64_t ties = k - total;  // the first ones in order win
+  for (size_t c = 0; c < count; ++c) {
+    const uint64_t keep = std::min(ties, equal[c]);
+    chunks[c] = {{found.t, equal[c], keep}, before};
+    before += more[c] + keep;
+    ties -= keep;
+  }
+  return found;
+}
+
+Selection select_top(const float* x, Shape shape, int threads) {
+  Selection result{shape, {}, {}, 0, false};
+  result.chunks.resize(shape.rows * shape.chunks());
+  result.topmin.resize(shape.rows);
+  std::vector<Found> found(shape.rows);
+  const bool by_row = shape.rows > 1;
+  parallel(by_row ? threads : 1, shape.rows, [&](size_t, size_t begin, size_t end) {
+    for (size_t r = begin; r < end; ++r)
+      found[r] = select_row(x + r * shape.d, shape, by_row ? 1 : threads,
+                            result.chunks.data() + r * shape.chunks());
+  });
+  for (size_t r = 0; r < shape.rows; ++r) {
+    result.topmin[r] = float_of(found[r].t);
+    result.max_bits = std::max(result.max_bits, found[r].max_bits);
+    result.negative |= found[r].negative;
+  }
+  return result;
+}
+
+}  // namespace cutlayer
