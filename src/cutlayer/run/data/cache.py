@@ -1,6 +1,7 @@
 """Keep decoded images on disk, as one memory-mapped safetensors file for each split.
 
 A mapped file is read page by page as batches need it, so a data set may be larger than memory.
+Files of changed sources are not removed; the folder can be emptied at any time.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def _is_whole(target: Path, header: bytes, size: int) -> bool:
     try:
         with target.open("rb") as file:
             return target.stat().st_size == size and file.read(len(header)) == header
-    except FileNotFoundError:
+    except OSError:
+        # Absent or unreadable: writing it again will tell if something is wrong.
         return False
 
 

@@ -67,7 +67,7 @@ def _read_python(data: bytes, layout: Layout, where: str) -> _Batch:
         )
     for record, label in enumerate(labels):
         if type(label) is not int:
-            raise DataError(f"{where}: record {record} has the label {label!r}, not a number")
+            raise DataError(f"{where}: record {record} has a label that is no number")
     _check_range(labels, layout, where)
     return pixels, labels
 

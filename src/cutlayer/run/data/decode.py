@@ -143,6 +143,8 @@ def _centre(image: Any, size: int) -> Any:
 
 
 def _damaged(record: Record, error: Exception) -> DataError:
+    # Pillow's message for unknown formats shows a memory address and nothing else.
+    reason = "unknown format" if type(error).__name__ == "UnidentifiedImageError" else error
     return DataError(
-        f"{record.where}: cannot be decoded as an image ({error}); replace or remove it"
+        f"{record.where}: cannot be decoded as an image ({reason}); replace or remove it"
     )

@@ -57,7 +57,7 @@ def _reconstruct(kind: Any, shape: Any, code: Any) -> _Array:
 
 def _dtype(code: Any, *_flags: Any) -> _Uint8:
     if code != "u1":
-        raise _RefusedError(f"holds an array of type {code!r}; only uint8 ('u1') is expected")
+        raise _RefusedError("holds an array of another type than uint8")
     return _Uint8()
 
 
@@ -132,8 +132,10 @@ class _Machine:
         if not isinstance(target, dict):
             raise _RefusedError("sets items of something that is not a dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | bytes):
+                raise _RefusedError("has a key that is not text")
             # Files written again by Python 3 may have bytes as keys.
-            target[key.decode("latin-1") if isinstance(key, bytes) else str(key)] = value
+            target[key.decode("latin-1") if isinstance(key, bytes) else key] = value
 
 
 def _constant(m: _Machine, argument: Any) -> None:
@@ -208,7 +210,7 @@ def read_plain(data: bytes, where: str) -> dict[str, Any]:
             f"{where}: not a plain CIFAR file: at byte {position} it {error}. "
             "Nothing in it was run; fetch the file again from its official source"
         ) from None
-    except (ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # A damaged pickle can break any assumption of the handlers above.
         raise DataError(
             f"{where}: damaged near byte {position} ({error}); fetch the file again"
