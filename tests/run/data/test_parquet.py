@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,14 @@ def test_one_file_has_a_test_part_held_out(make, tmp_path: Path) -> None:
     assert other.images.tolist() != test.images.tolist()
 
 
+def test_the_name_of_the_folder_itself_says_nothing(make, tmp_path: Path) -> None:
+    folder = tmp_path / "test-data"
+    make.write_parquet(folder / "some.parquet", colours(make, 10), labels_of(10))
+    assert len(load(folder, "train")) == 9
+    make.write_parquet(folder / "test.parquet", colours(make, 4), labels_of(4))
+    assert (len(load(folder, "train")), len(load(folder, "test"))) == (10, 4)
+
+
 @pytest.mark.parametrize("name", ["validation", "valid", "val"])
 def test_unlabelled_test_gives_way_to_validation(make, tmp_path: Path, name: str) -> None:
     pictures = colours(make, 4)
@@ -99,6 +109,18 @@ def test_damaged_file_is_named(make, tmp_path: Path) -> None:
         load(file)
 
 
+def test_any_damage_gives_a_data_error_or_images(make, tmp_path: Path) -> None:
+    file = make.write_parquet(tmp_path / "bad.parquet", colours(make, 9), labels_of(9))
+    whole, rng = file.read_bytes(), random.Random(0)
+    for _ in range(100):
+        data = bytearray(whole)
+        for _ in range(3):
+            data[rng.randrange(len(data))] = rng.randrange(256)
+        file.write_bytes(data)
+        with contextlib.suppress(DataError):
+            assert load(file, size=8).images.shape[1:] == (3, 8, 8)
+
+
 def test_damaged_image_is_named_with_its_row(make, tmp_path: Path) -> None:
     pictures = colours(make, 9)
     pictures[7] = make.encoded((1, 2, 3), (512, 512), "JPEG")[:-400]
@@ -120,6 +142,9 @@ def test_labels_that_do_not_fit(make, tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     make.write_parquet(file, colours(make, 4), [0, 1, 3, 0], names=["a", "b", "c"])
     with pytest.raises(DataError, match=r"x\.parquet: row 2 has label 3, outside 0\.\.2"):
+        load(file)
+    make.write_parquet(file, colours(make, 4), [0, 2**60, 3, 0])
+    with pytest.raises(DataError, match=r"x\.parquet: row 1 has label 1152921504606846976"):
         load(file)
     make.write_parquet(file, colours(make, 4), [0, None, 3, 0])
     with pytest.raises(DataError, match=r"x\.parquet: row 1 has no label"):

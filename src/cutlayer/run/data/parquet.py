@@ -26,6 +26,9 @@ _LABEL_COLUMNS = ("fine_label", "label")
 _SPLIT = re.compile(r"(train|test|validation|valid|val)(?:[-_.]|$)")
 _TEST_ORDER = ("test", "validation", "valid", "val")
 
+# A larger label is damage, and counting up to it would take as much memory.
+_MOST_CLASSES = 1_000_000
+
 
 def find_shards(path: Path) -> dict[str, list[Path]]:
     """Return the Parquet files at `path` by split, those that belong to none under "all"."""
@@ -34,7 +37,9 @@ def find_shards(path: Path) -> dict[str, list[Path]]:
     shards: dict[str, list[Path]] = {}
     # Not deeper: a look into each class of a large image folder would take minutes.
     for file in sorted([*path.glob("*.parquet"), *path.glob("*/*.parquet")]):
-        match = _SPLIT.match(file.name) or _SPLIT.match(file.parent.name)
+        # Only names below `path` count: the folder itself may be called "test-data".
+        inner = "" if file.parent == path else file.parent.name
+        match = _SPLIT.match(file.name) or _SPLIT.match(inner)
         shards.setdefault(match[1] if match else "all", []).append(file)
     return shards
 
@@ -48,7 +53,7 @@ def find_records(path: Path, split: Split) -> tuple[Records, bool]:
             f"{path}: no training data; expected one .parquet file, or a folder of "
             f"train-*.parquet and test-*.parquet, found {_listing(shards)}"
         )
-    has_test = "train" in shards and any(name in shards for name in _TEST_ORDER)
+    has_test = any(name in shards for name in _TEST_ORDER)
     names, classes = _classes(train)
     files = _labelled(shards) if has_test and split == "test" else train
     return _open(files, names, classes), not has_test
@@ -66,7 +71,9 @@ def _labelled(shards: dict[str, list[Path]]) -> list[Path]:
 def _classes(train: list[Path]) -> tuple[tuple[str, ...] | None, int]:
     """Return names and number of classes; without metadata the training labels give the number."""
     names = _names(train[0])
-    return names, len(names) if names else max(1, int(_labels(train)[0].max()) + 1)
+    if names:
+        return names, len(names)
+    return None, min(max(1, int(_labels(train)[0].max()) + 1), _MOST_CLASSES)
 
 
 def _open(files: list[Path], names: tuple[str, ...] | None, classes: int) -> Records:
@@ -142,11 +149,11 @@ def _names(file: Path) -> tuple[str, ...] | None:
         text = (table.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
     try:
         names = json.loads(text)["info"]["features"][name]["names"]
+        if isinstance(names, dict):
+            names = [names[key] for key in sorted(names, key=int)]
     except (ValueError, KeyError, TypeError):
         return None
-    if isinstance(names, dict):
-        names = [names[key] for key in sorted(names, key=int)]
-    return tuple(map(str, names)) or None
+    return tuple(map(str, names)) if isinstance(names, list) and names else None
 
 
 def _column(table: Any, choices: tuple[str, ...], file: Path) -> str:
@@ -167,7 +174,8 @@ def _parquet(file: Path) -> Iterator[Any]:
     try:
         with reader.ParquetFile(file) as table:
             yield table
-    except (arrow.ArrowException, OSError) as error:
+    except (arrow.ArrowException, OSError, UnicodeDecodeError, IndexError) as error:
+        # The last two come from damaged text and from groups shorter than the file's index says.
         raise DataError(
             f"{file}: cannot be read as Parquet ({error}); it is damaged, fetch it again"
         ) from error
