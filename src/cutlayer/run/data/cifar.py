@@ -66,8 +66,8 @@ def _read_python(data: bytes, layout: Layout, where: str) -> _Batch:
             f"expected [n, {_PIXELS}] and n labels"
         )
     for record, label in enumerate(labels):
-        if type(label) is not int:
-            raise DataError(f"{where}: record {record} has a label that is no number")
+        if type(label) is not int or label.bit_length() > 63:
+            raise DataError(f"{where}: record {record} has a label that is no class number")
     _check_range(labels, layout, where)
     return pixels, labels
 
@@ -101,4 +101,5 @@ def _class_names(data: bytes | None, layout: Layout, place: Path) -> tuple[str, 
         names = read_plain(data, f"{place}: {layout.names_file}").get(layout.names_key)
     if not isinstance(names, list) or len(names) != layout.classes:
         return None
-    return tuple(name.decode("latin-1") if isinstance(name, bytes) else str(name) for name in names)
+    names = [name.decode("latin-1") if isinstance(name, bytes) else name for name in names]
+    return tuple(names) if all(isinstance(name, str) for name in names) else None

@@ -182,7 +182,7 @@ _OPCODES: dict[str, Callable[[_Machine, Any], None]] = {
     **dict.fromkeys(["GET", "BINGET", "LONG_BINGET"], _get),
     "MEMOIZE": lambda m, _: _put(m, len(m.memo)),
     "GLOBAL": lambda m, name: m.name(name),
-    "STACK_GLOBAL": lambda m, _: m.name(" ".join(map(str, m.take(2)))),
+    "STACK_GLOBAL": lambda m, _: m.name(" ".join(m.take(2))),
     "REDUCE": lambda m, _: m.call(),
     "BUILD": lambda m, _: m.build(),
 }
