@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,15 @@ SMALL = {
     "resnet34": {"image_size": 65, "in_channels": 3},  # the stem for large images
     "tiny": {"image_size": 8, "in_channels": 1},
 }
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Sums in one order, to compare bits; and no waiting for busy cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def small(name: str) -> tuple[nn.Module, torch.Tensor]:
@@ -225,7 +235,7 @@ instance = nn.Linear(1, 1)
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (tmp_path / "own_models.py").write_text(OWN)
     (tmp_path / "broken_models.py").write_text("1 / 0")
     (tmp_path / "needy_models.py").write_text("import no_such_dependency")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cutlayer.errors import CutError
@@ -96,14 +97,18 @@ _Side = Callable[[Trace, str], tuple[set[fx.Node], fx.Node]]
 
 def _outermost(trace: Trace, side: _Side) -> list[str]:
     """One name a valid cut: that of the outermost module, in the order of the forward pass."""
-    found: dict[tuple[int, fx.Node], str] = {}
+    found: list[tuple[int, int, str]] = []
+    order = {name: i for i, name in enumerate(trace.calls)}
     for name in sorted(trace.calls, key=lambda name: name.count(".")):
         try:
-            front, crossing = side(trace, name)
+            front, _ = side(trace, name)
         except CutError:
             continue
-        found.setdefault((len(front), crossing), name)
-    return [found[key] for key in sorted(found, key=lambda key: key[0])]
+        size = len(front)
+        # The last module in a container makes the same cut as the container.
+        if not any(size == other and name.startswith(f"{n}.") for other, _, n in found):
+            found.append((size, order[name], name))
+    return [name for _, _, name in sorted(found)]
 
 
 def _try_divide(model: nn.Module, name: str) -> list[Any] | None:
@@ -133,10 +138,12 @@ class _Meter(fx.Interpreter):
 
 def _measure(model: nn.Module, trace: Trace, inputs: tuple[torch.Tensor, ...]) -> _Meter:
     fast_attention = torch.backends.mha.get_fastpath_enabled()
-    # The fused attention of evaluation mode is one operation that the counter does not know.
+    # The counter does not know every fused attention, but it knows the products they are made of.
     torch.backends.mha.set_fastpath_enabled(False)
+    plain_attention = sdpa_kernel(SDPBackend.MATH)
+    counter = FlopCounterMode(display=False)
     try:
-        with unchanged(model), torch.no_grad(), FlopCounterMode(display=False) as counter:
+        with unchanged(model), torch.no_grad(), plain_attention, counter:
             set_mode(model, False)
             graphs = {mode: [trace.graph] for mode in (True, False)}
             (whole,) = assemble(model, graphs, trace.constants)
