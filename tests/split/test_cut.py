@@ -295,3 +295,21 @@ def test_several_inputs_enter_with_the_client() -> None:
     client, server = cut(model, at="join")
     assert torch.equal(server(client(x, y)), model(x, y))
     assert [p.name for p in cut_points(model, (x, y))] == ["join"]
+
+
+def test_a_part_can_be_cut_again() -> None:
+    model = SkipNet().eval()
+    client, server = cut(model, at="blocks")
+    head, neck = cut(client, at="stem")
+    body, tail = cut(server, at="tail.0")
+    x = torch.randn(2, 3, 6, 6)
+    with torch.no_grad():
+        assert torch.equal(tail(body(neck(head(x)))), model(x))
+
+
+def test_hooks_inside_the_model_stay() -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)), nn.Linear(3, 2))
+    for module in (model[0], model[0][1], model[1]):
+        module.register_forward_hook(lambda module, inputs, output: output * 2)
+    check_exact(model, "0.0", torch.randn(2, 3))
+    check_exact(model, "0", torch.randn(2, 3))

@@ -217,6 +217,14 @@ def test_divided_module_with_state_of_its_own_kind() -> None:
     assert "0._extra_state" in client.state_dict()
 
 
+def test_hooks_on_the_model_itself() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    handle = model.register_forward_hook(lambda module, inputs, output: output * 2)
+    assert "forward hooks" in refusal(model, "0")
+    handle.remove()
+    cut(model, at="0")
+
+
 @pytest.mark.parametrize("at", ["", (), ("0",) * 3, 0, None, ("0", 1)])
 def test_at_is_no_name(at: object) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))

@@ -113,3 +113,10 @@ def test_example_that_does_not_fit() -> None:
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     with pytest.raises(CutError, match=r"does not run on an example of shape \(1, 5\)"):
         cut_points(model, torch.zeros(1, 5))
+
+
+def test_a_model_without_storage_can_be_measured() -> None:
+    """Shapes and work of a large model at no cost: nothing is computed on the meta device."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+    points = cut_points(model, torch.zeros(1, 3, 4, 4))
+    assert cut_points(model.to("meta"), torch.zeros(1, 3, 4, 4, device="meta")) == points

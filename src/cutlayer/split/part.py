@@ -30,7 +30,8 @@ class Part(nn.Module):
             inputs = tuple(_writable(x) for x in inputs)
         # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.
         output = self._cut_forwards[self.training](self, *inputs)
-        if not (self._cut_last or isinstance(output, torch.Tensor)):
+        # A proxy stands for the tensor while a part is itself being cut.
+        if not (self._cut_last or isinstance(output, (torch.Tensor, fx.Proxy))):
             raise CutError(
                 f"what crosses the cut must be one tensor, but it is a {type(output).__name__}. "
                 "Cut behind the module that makes a tensor of it."

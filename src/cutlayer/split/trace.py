@@ -108,6 +108,11 @@ def trace_all(model: nn.Module) -> Trace:
 
 
 def _trace(model: nn.Module, tracer: _Tracer, training: bool) -> Trace:
+    if model._forward_hooks or model._forward_pre_hooks or "forward" in vars(model):
+        raise CutError(
+            f"{type(model).__name__} has forward hooks or a replaced forward, which belong to no "
+            "part. Remove them, or put them on modules inside of it."
+        )
     with unchanged(model):
         attributes = set(model.__dict__)
         set_mode(model, training)
