@@ -185,6 +185,41 @@ def test_one_item_of_a_tuple_crosses(at: str | tuple[str, str]) -> None:
     check_exact(Recurrent(), at, torch.randn(2, 5, 3))
 
 
+def test_index_of_a_tensor_that_also_goes_on_whole() -> None:
+    class Indexed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(3, 3)
+            self.b = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.a(x)
+            return self.b(y) + y[0]
+
+    check_exact(Indexed(), "a", torch.randn(2, 3))
+
+
+def test_buffers_are_read_when_the_part_runs() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(3, 3)
+            self.register_buffer("steps", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.a(x)
+            self.steps.add_(1)
+            return x + 2 * self.steps
+
+    model = Shifted()
+    client, server = cut(model, at="a")
+    assert model.steps.item() == 0
+    sent = client(torch.zeros(1, 3)).detach()
+    assert torch.equal(server(sent), sent + 2)
+    assert torch.equal(server(sent), sent + 4)
+    assert model.steps.item() == 2
+
+
 def test_parts_load_into_the_whole() -> None:
     torch.manual_seed(0)
     client, server = cut(SkipNet(), at="blocks.0")

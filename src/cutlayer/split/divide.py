@@ -26,7 +26,9 @@ def behind(trace: Trace, name: str) -> tuple[set[fx.Node], fx.Node]:
     """The nodes in front of a cut behind that module, and the one value that crosses it."""
     call = _only_call(trace, name)
     front = _nodes_to(trace, call.last)
-    items = [user for user in call.output.users if _is_item(user)] if call.output else []
+    items = list(call.output.users) if call.output else []
+    if not all(_is_item(item) for item in items):
+        items = []
     front.update(items)  # `module(x)[0]`: picking from a tuple belongs to who made the tuple
     crossing = _only_crossing(trace, front, f"behind '{name}'")
     if crossing not in [call.output, *items]:
