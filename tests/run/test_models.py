@@ -1,6 +1,7 @@
 """The built-in models: shapes at the named cuts, exactness of every cut, seeds, users' models."""
 
 import copy
+import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from torch import nn
 
 from cutlayer.errors import ModelError
 from cutlayer.run.models import MODELS, Cuts, build, cut_module
-from cutlayer.split import cut, cut_points
+from cutlayer.split import CutPoint, cut, cut_points
 
 # Thin, and as small as the model allows: every cut is tried.
 SMALL = {
@@ -40,6 +41,11 @@ def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     return build(name, classes=5, width=4, **settings), x
 
 
+@functools.cache
+def every_cut(name: str) -> list[CutPoint]:
+    return cut_points(*small(name))
+
+
 def test_every_model_is_tried() -> None:
     assert SMALL.keys() == MODELS.keys()
 
@@ -54,9 +60,8 @@ def test_cut_at_any_point_equals_the_whole(name: str, training: bool) -> None:
     expected = whole(x)
     F.cross_entropy(expected, labels).backward()
     gradients = {n: p.grad for n, p in whole.named_parameters()}
-    points = cut_points(original, x)
-    assert points
-    for point in points:
+    assert every_cut(name)
+    for point in every_cut(name):
         model = copy.deepcopy(original)
         client, server = (part.train(training) for part in cut(model, at=point.name))
         sent = client(x)
