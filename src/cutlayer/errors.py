@@ -23,6 +23,7 @@
     │   ├── LimitError              the frame claims more elements than the caller allows
     │   └── PayloadError            the payload contradicts the header
     ├── CutError                  a model cannot be cut there
+    ├── ModelError                a model is unknown, or cannot be imported or built
     ├── DataError                 a data set is missing, damaged or does not fit
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
@@ -110,6 +111,10 @@ class PayloadError(FrameError):
 
 class CutError(CutlayerError, ValueError):
     """The model cannot be cut where it was asked."""
+
+
+class ModelError(CutlayerError, ValueError):
+    """A model is unknown, or cannot be imported or built as asked."""
 
 
 class DataError(CutlayerError, ValueError):
