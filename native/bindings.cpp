@@ -59,6 +59,12 @@ nb::bytes seal(nb::bytes frame, size_t from) {
   return frame;
 }
 
+void put_bytes(nb::bytes frame, size_t offset, nb::handle source) {
+  Buffer data(source);
+  if (offset > frame.size() || data.size() > frame.size() - offset) throw nb::value_error("no room in the frame");
+  std::memcpy(writable(frame, offset), data.at(0), data.size());
+}
+
 uint32_t checksum(nb::handle frame, size_t from) {
   Buffer buffer(frame);
   nb::gil_scoped_release free;
@@ -71,6 +77,7 @@ NB_MODULE(_native, m) {
   m.def("instruction_set", [] { return kernels().name; });
   m.def("force_instruction_set", [](const char* name) { return force_kernels(name); }, nb::arg().none());
   m.def("allocate", &allocate);
+  m.def("put_bytes", &put_bytes);
   m.def("seal", &seal);
   m.def("checksum", &checksum);
 

@@ -108,9 +108,7 @@ def test_named_cuts_count_weight_layers(name: str) -> None:
     model, _ = small(name)
     for at, layer in zip(Cuts._fields, PAPER_LAYERS[name], strict=True):
         client, _ = cut(model, at=cut_module(name, at))
-        layers = sum(
-            isinstance(m, nn.Conv2d) and "downsample" not in n for n, m in client.named_modules()
-        )
+        layers = sum(isinstance(m, nn.Conv2d) and "downsample" not in n for n, m in client.named_modules())
         assert layers == layer + (0 if name == "vgg19" else (layer + 1) % 2)
 
 

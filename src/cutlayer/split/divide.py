@@ -56,9 +56,7 @@ def _divide_graph(trace: Trace, names: list[str]) -> list[fx.Graph]:
     graphs = []
     done: set[fx.Node] = set()
     nodes = list(trace.graph.nodes)
-    for front, fed, handed in zip(
-        [*fronts, set(nodes)], [None, *crossings], [*crossings, None], strict=True
-    ):
+    for front, fed, handed in zip([*fronts, set(nodes)], [None, *crossings], [*crossings, None], strict=True):
         ahead = front - done
         mine = [node for node in nodes if node in ahead]
         if not _computes(mine):
@@ -123,9 +121,7 @@ def _only_crossing(trace: Trace, front: set[fx.Node], where: str) -> fx.Node:
     if len(crossing) != 1:
         what = ", ".join(_describe(node) for node in crossing)
         detail = f" ({what})" if what else ""
-        raise CutError(
-            f"{len(crossing)} values cross a cut {where}{detail}, but exactly one tensor may."
-        )
+        raise CutError(f"{len(crossing)} values cross a cut {where}{detail}, but exactly one tensor may.")
     return crossing[0]
 
 

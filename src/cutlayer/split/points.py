@@ -42,9 +42,7 @@ class CutPoint:
         return 4 * self.elements
 
 
-def cut_points(
-    model: nn.Module, example: torch.Tensor | tuple[torch.Tensor, ...]
-) -> list[CutPoint]:
+def cut_points(model: nn.Module, example: torch.Tensor | tuple[torch.Tensor, ...]) -> list[CutPoint]:
     """List every valid cut of a model in the order of its forward pass.
 
     The example is a batch of any size that the model can take (a tuple for several inputs). Where
@@ -151,9 +149,7 @@ def _measure(model: nn.Module, trace: Trace, inputs: tuple[torch.Tensor, ...]) -
             meter.run(*inputs)
     except (RuntimeError, ValueError, TypeError) as error:
         shapes = ", ".join(str(tuple(x.shape)) for x in inputs)
-        raise CutError(
-            f"the model does not run on an example of shape {shapes}: {error}"
-        ) from error
+        raise CutError(f"the model does not run on an example of shape {shapes}: {error}") from error
     finally:
         torch.backends.mha.set_fastpath_enabled(fast_attention)
     return meter

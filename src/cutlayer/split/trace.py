@@ -87,9 +87,7 @@ class _Tracer(fx.Tracer):
 
 def trace_around(model: nn.Module, names: Iterable[str], *, training: bool) -> Trace:
     """Trace only the model itself and the modules that enclose those of the given names."""
-    opened = {
-        ".".join(name.split(".")[:depth]) for name in names for depth in range(name.count(".") + 1)
-    }
+    opened = {".".join(name.split(".")[:depth]) for name in names for depth in range(name.count(".") + 1)}
     return _trace(model, _Tracer(lambda _, name: name not in opened), training)
 
 

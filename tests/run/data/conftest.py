@@ -72,9 +72,7 @@ class CifarMaker:
         self.folder = folder
         rng = np.random.default_rng(0)
         self.records = 4
-        self.pixels = {
-            number: rng.integers(0, 256, (self.records, 3072), np.uint8) for number in range(6)
-        }
+        self.pixels = {number: rng.integers(0, 256, (self.records, 3072), np.uint8) for number in range(6)}
 
     def files(
         self, name: str, kind: str, dump: Callable[[object], bytes] = python2_pickle
@@ -136,9 +134,7 @@ def cifar(tmp_path: Path) -> CifarMaker:
     return CifarMaker(tmp_path)
 
 
-def encoded(
-    colour: int | tuple[int, int, int], size: tuple[int, int] = (8, 8), kind: str = "PNG"
-) -> bytes:
+def encoded(colour: int | tuple[int, int, int], size: tuple[int, int] = (8, 8), kind: str = "PNG") -> bytes:
     """Encode an image of one colour; a number gives a grey one."""
     from PIL import Image
 

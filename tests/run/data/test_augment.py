@@ -51,9 +51,7 @@ def test_crop_flip_equals_a_loop_over_images() -> None:
             for top in range(9)
             for left in range(9)
             for flip in (False, True)
-            if torch.equal(
-                image.flip(2) if flip else image, source[:, top : top + 32, left : left + 32]
-            )
+            if torch.equal(image.flip(2) if flip else image, source[:, top : top + 32, left : left + 32])
         }
         assert len(matches) == 1
         found |= matches

@@ -21,9 +21,7 @@ def check(parts: tuple[Tensor, ...], labels: Tensor, clients: int) -> None:
     assert torch.cat(parts).sort().values.tolist() == list(range(len(labels)))
     rows = summary(parts, labels, 7)
     assert [sum(row) for row in rows] == [len(part) for part in parts]
-    assert [sum(column) for column in zip(*rows, strict=True)] == torch.bincount(
-        labels, minlength=7
-    ).tolist()
+    assert [sum(column) for column in zip(*rows, strict=True)] == torch.bincount(labels, minlength=7).tolist()
 
 
 @given(label_lists, seeds, st.data())
@@ -69,9 +67,7 @@ def test_partitions_differ_as_their_names_say() -> None:
 
 
 def test_dirichlet_shares_have_the_mean_of_the_law() -> None:
-    sizes = torch.tensor(
-        [[len(p) for p in dirichlet(LABELS, 5, seed, 1.0)] for seed in range(200)]
-    ).double()
+    sizes = torch.tensor([[len(p) for p in dirichlet(LABELS, 5, seed, 1.0)] for seed in range(200)]).double()
     assert torch.allclose(sizes.mean(0), torch.full((5,), 200.0).double(), rtol=0.06)
 
 
@@ -91,9 +87,7 @@ def test_a_thousand_clients_of_a_skewed_draw() -> None:
 def test_spec_strings() -> None:
     assert set(PARTITIONS) == {"even", "dirichlet", "shard"}
     by_name = partition("dirichlet:alpha=0.3", LABELS, 4, 7)
-    assert all(
-        torch.equal(a, b) for a, b in zip(by_name, dirichlet(LABELS, 4, 7, 0.3), strict=True)
-    )
+    assert all(torch.equal(a, b) for a, b in zip(by_name, dirichlet(LABELS, 4, 7, 0.3), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,7 @@ def test_epoch_visits_every_sample_once(
 
 
 @given(numbers, st.integers(0, 50), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 6))))
-def test_any_order_of_asking_gives_the_same(
-    seed: int, client: int, places: list[tuple[int, int]]
-) -> None:
+def test_any_order_of_asking_gives_the_same(seed: int, client: int, places: list[tuple[int, int]]) -> None:
     indices = torch.arange(100)
     asked = Sampler(indices, 15, seed=seed, client=client)
     for epoch, step in places:

@@ -29,9 +29,7 @@ def assemble(path: Path, records: Records, held_out: bool, request: Request) -> 
     everything = torch.arange(len(records.labels))
     chosen = everything
     if held_out:
-        chosen = hold_out(
-            records.labels, request.split, request.test_fraction, request.split_seed, str(path)
-        )
+        chosen = hold_out(records.labels, request.split, request.test_fraction, request.split_seed, str(path))
     if request.limit is not None and request.limit < len(chosen):
         labels = records.labels[chosen]
         chosen = chosen[stratified(labels, request.limit, request.split_seed)]

@@ -124,9 +124,7 @@ class Augment:
         if name == "auto":
             name = known.augmentation if known else "none"
         if name not in AUGMENTATIONS:
-            raise DataError(
-                f"no augmentation {name!r}; choose from auto, {', '.join(AUGMENTATIONS)}"
-            )
+            raise DataError(f"no augmentation {name!r}; choose from auto, {', '.join(AUGMENTATIONS)}")
         if name != "none" and train.images.dim() != 4:
             raise DataError(
                 f"augmentation {name!r} needs images [C, H, W], {train.name} has samples of "

@@ -86,9 +86,7 @@ def _read_binary(data: bytes, layout: Layout, where: str) -> _Batch:
 
 
 def _check_range(labels: list[int], layout: Layout, where: str) -> None:
-    check_labels(
-        torch.tensor(labels, dtype=torch.int64), layout.classes, lambda i: f"{where}: record {i}"
-    )
+    check_labels(torch.tensor(labels, dtype=torch.int64), layout.classes, lambda i: f"{where}: record {i}")
 
 
 def _class_names(data: bytes | None, layout: Layout, place: Path) -> tuple[str, ...] | None:

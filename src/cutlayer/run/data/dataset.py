@@ -44,9 +44,7 @@ class Dataset:
         images, labels = self.images, self.labels
         if images.dtype == torch.uint8:
             if images.dim() != 4:
-                raise DataError(
-                    f"{self.name}: uint8 images must be [N, C, H, W], not {list(images.shape)}"
-                )
+                raise DataError(f"{self.name}: uint8 images must be [N, C, H, W], not {list(images.shape)}")
         elif images.dtype != torch.float32 or images.dim() < 2:
             raise DataError(
                 f"{self.name}: images must be uint8 [N, C, H, W] or float32 [N, ...], "
@@ -67,9 +65,7 @@ class Dataset:
         if self.classes < 1:
             raise DataError(f"{self.name}: classes must be at least 1, not {self.classes}")
         if self.class_names is not None and len(self.class_names) != self.classes:
-            raise DataError(
-                f"{self.name}: {len(self.class_names)} class names for {self.classes} classes"
-            )
+            raise DataError(f"{self.name}: {len(self.class_names)} class names for {self.classes} classes")
         check_labels(labels, self.classes, lambda i: f"{self.name}: sample {i}")
         if images.dtype == torch.float32:
             finite = torch.isfinite(images.flatten(1)).all(1)

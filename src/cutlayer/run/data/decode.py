@@ -80,9 +80,7 @@ def _processors() -> int:
     return os.cpu_count() or 1
 
 
-def _finish(
-    pending: deque[tuple[Future[None], int]], progress: Progress | None, total: int
-) -> None:
+def _finish(pending: deque[tuple[Future[None], int]], progress: Progress | None, total: int) -> None:
     future, done = pending.popleft()
     future.result()
     if progress is not None:
@@ -122,9 +120,7 @@ def _open(record: Record) -> Any:
     pillow = need("PIL.Image", "decoding images")
     try:
         stream = record.source
-        image = pillow.open(
-            io.BytesIO(stream if isinstance(stream, bytes) else stream.read_bytes())
-        )
+        image = pillow.open(io.BytesIO(stream if isinstance(stream, bytes) else stream.read_bytes()))
     except Exception as error:
         raise _damaged(record, error) from error
     if image.mode.startswith(_DEEP):
@@ -145,6 +141,4 @@ def _centre(image: Any, size: int) -> Any:
 def _damaged(record: Record, error: Exception) -> DataError:
     # Pillow's message for unknown formats shows a memory address and nothing else.
     reason = "unknown format" if type(error).__name__ == "UnidentifiedImageError" else error
-    return DataError(
-        f"{record.where}: cannot be decoded as an image ({reason}); replace or remove it"
-    )
+    return DataError(f"{record.where}: cannot be decoded as an image ({reason}); replace or remove it")

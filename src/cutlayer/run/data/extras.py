@@ -13,9 +13,7 @@ def need(module: str, why: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(
-            module.split(".")[0], module.split(".")[0]
-        )
+        package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
         raise DataError(
             f"{why} needs {package}, which is not installed ({error}); "
             "install it with: pip install 'cutlayer[train]'"

@@ -36,8 +36,7 @@ def find_records(path: Path, split: Split) -> tuple[Records, bool]:
         return _scan(path / "train", classes), test is None
     if not _folders(test):
         raise DataError(
-            f"{test}: no class folders; sort its images into one folder a class, "
-            f"named as in {path / 'train'}"
+            f"{test}: no class folders; sort its images into one folder a class, named as in {path / 'train'}"
         )
     unknown = sorted({folder.name for folder in _folders(test)} - set(classes))
     if unknown:
@@ -58,8 +57,7 @@ def _scan(root: Path, classes: tuple[str, ...]) -> Records:
         labels.extend([label] * len(found))
     if not files:
         raise DataError(
-            f"{root}: the split is empty: no {', '.join(_SUFFIXES)} files in its "
-            f"{len(classes)} class folders"
+            f"{root}: the split is empty: no {', '.join(_SUFFIXES)} files in its {len(classes)} class folders"
         )
 
     def read(indices: Tensor) -> Iterator[Record]:

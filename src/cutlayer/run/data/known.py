@@ -29,15 +29,9 @@ class Known:
 
 KNOWN = {
     "digits": Known(10, Statistics((0.2875,), (0.3542,)), "none"),
-    "cifar10": Known(
-        10, Statistics((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), "crop-flip"
-    ),
-    "cifar100": Known(
-        100, Statistics((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), "crop-flip"
-    ),
-    "imagenet": Known(
-        None, Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "resized-crop-flip"
-    ),
+    "cifar10": Known(10, Statistics((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)), "crop-flip"),
+    "cifar100": Known(100, Statistics((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), "crop-flip"),
+    "imagenet": Known(None, Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "resized-crop-flip"),
 }
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"

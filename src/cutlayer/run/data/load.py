@@ -151,9 +151,7 @@ def _load_path(path: Path, request: Request) -> Dataset:
 
 def _place(name: str, root: Path) -> Path:
     """Return where a known data set lies under the root; none is ever fetched from the network."""
-    official = [
-        x for layout in LAYOUTS if layout.name == name for x in (layout.folder, layout.archive)
-    ]
+    official = [x for layout in LAYOUTS if layout.name == name for x in (layout.folder, layout.archive)]
     choices = [root / place for place in (*_PLACES[name], *official)]
     for choice in choices:
         if choice.exists():

@@ -161,9 +161,7 @@ def _column(table: Any, choices: tuple[str, ...], file: Path) -> str:
     for name in choices:
         if name in present:
             return name
-    raise DataError(
-        f"{file}: no column {' or '.join(map(repr, choices))}; it has {', '.join(present)}"
-    )
+    raise DataError(f"{file}: no column {' or '.join(map(repr, choices))}; it has {', '.join(present)}")
 
 
 @contextmanager

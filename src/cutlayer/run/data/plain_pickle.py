@@ -101,9 +101,7 @@ class _Machine:
 
     def name(self, name: str) -> None:
         if name not in _ALLOWED:
-            raise _RefusedError(
-                f"refers to {name.replace(' ', '.')!r}, which plain data never does"
-            )
+            raise _RefusedError(f"refers to {name.replace(' ', '.')!r}, which plain data never does")
         self.push(_Global(name))
 
     def call(self) -> None:
@@ -200,9 +198,7 @@ def read_plain(data: bytes, where: str) -> dict[str, Any]:
             position = at
             handler = _OPCODES.get(opcode.name)
             if handler is None:
-                raise _RefusedError(
-                    f"uses the opcode {opcode.name}, which plain data does not need"
-                )
+                raise _RefusedError(f"uses the opcode {opcode.name}, which plain data does not need")
             handler(machine, argument)
         (result,) = machine.stack
     except _RefusedError as error:
@@ -212,11 +208,7 @@ def read_plain(data: bytes, where: str) -> dict[str, Any]:
         ) from None
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
         # A damaged pickle can break any assumption of the handlers above.
-        raise DataError(
-            f"{where}: damaged near byte {position} ({error}); fetch the file again"
-        ) from error
+        raise DataError(f"{where}: damaged near byte {position} ({error}); fetch the file again") from error
     if not isinstance(result, dict):
         raise DataError(f"{where}: holds a {type(result).__name__}, expected a dict")
-    return {
-        key: value.content if isinstance(value, _Array) else value for key, value in result.items()
-    }
+    return {key: value.content if isinstance(value, _Array) else value for key, value in result.items()}

@@ -80,8 +80,7 @@ def build(
         known = _built_in(name)
         if image_size < known.smallest_image:
             raise ModelError(
-                f"{name} needs images of at least {known.smallest_image} pixels a side, not "
-                f"{image_size}."
+                f"{name} needs images of at least {known.smallest_image} pixels a side, not {image_size}."
             )
         model = known.factory(**settings)
         initialise(model)
@@ -96,9 +95,7 @@ def cut_module(name: str, at: str) -> str:
     if at not in Cuts._fields:
         return at
     if ":" in name:
-        raise ModelError(
-            f"'{name}' is not built in, so it has no cut '{at}'. Give the name of a module."
-        )
+        raise ModelError(f"'{name}' is not built in, so it has no cut '{at}'. Give the name of a module.")
     module: str = getattr(_built_in(name).cuts, at)
     return module
 

@@ -41,9 +41,7 @@ def _import(spec: str) -> Callable[..., Any]:
             "on PYTHONPATH."
         ) from error
     except Exception as error:  # importing runs the user's code
-        raise ModelError(
-            f"importing '{module_name}' failed: {type(error).__name__}: {error}"
-        ) from error
+        raise ModelError(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
     try:
         factory = operator.attrgetter(attribute)(module)
     except AttributeError as error:

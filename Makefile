@@ -1,0 +1,45 @@
+# `make demo` and `make test` are all a newcomer needs. Both install into .venv first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check
+INSTALLED := $(VENV)/installed
+NATIVE := $(wildcard native/*) CMakeLists.txt
+
+.PHONY: help install demo test lint types unit fuzz bench clean
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+install: $(INSTALLED)  ## install into .venv, with the compiled kernels if there is a compiler
+
+# Editable: Python sources are used in place, kernels are rebuilt when they change.
+$(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt torch
+	$(PIP) install -q -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: install  ## run the codecs on a real feature map and print the table
+	$(BIN)/cutlayer bench
+
+test: lint types unit  ## everything that CI checks
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
+
+unit: install
+	$(BIN)/pytest
+
+fuzz: install  ## a million damaged frames through decode, under AddressSanitizer and UBSan
+	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000
+
+bench: install  ## speed as ratios to memcpy, written to benchmarks/results
+	$(BIN)/python benchmarks/codecs.py --save
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,84 @@
+"""From bytes to tensors: the one place that takes frames from others."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from typing_extensions import Buffer
+
+from cutlayer.codecs import frame
+from cutlayer.codecs.base import Reader
+from cutlayer.codecs.kernels import kernels_for
+from cutlayer.codecs.registry import from_header
+from cutlayer.codecs.tensors import target
+from cutlayer.errors import ChecksumError, PayloadError
+
+
+@dataclass(frozen=True)
+class FrameInfo:
+    """What `inspect` tells about a frame."""
+
+    codec: str
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    header_bytes: int
+    payload_bytes: int
+    signed: bool
+    version: int = frame.VERSION
+
+    @property
+    def bits_per_element(self) -> float:
+        """All bits of the frame an element, header included."""
+        return 8 * (self.header_bytes + self.payload_bytes) / torch.Size(self.shape).numel()
+
+
+def inspect(data: Buffer) -> FrameInfo:
+    """Read a frame's header. The payload is neither decoded nor checked."""
+    header = frame.parse(frame.view(data), frame.MAX_ELEMENTS)
+    found, _ = from_header(header)
+    return FrameInfo(
+        str(found),
+        header.shape,
+        header.dtype,
+        header.payload_offset,
+        header.payload_bytes,
+        header.signed,
+    )
+
+
+def decode(
+    data: Buffer,
+    *,
+    out: Any = None,
+    max_elements: int = frame.DEFAULT_LIMIT,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """The tensor in a frame, in the shape and dtype that were encoded.
+
+    `out` (a tensor or array of that shape and dtype) takes the result and is returned. Frames that claim
+    more than `max_elements` are refused before anything is allocated. Every malformation raises a
+    subclass of FrameError, and then `out` is unchanged.
+    """
+    view = frame.view(data)
+    header = frame.parse(view, max_elements)
+    place = torch.device(device or "cpu") if out is None else None
+    into = target(out, header.shape, header.dtype) if out is not None else None
+    kernels = kernels_for(into.device if into is not None else place)  # type: ignore[arg-type]
+    if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
+        raise ChecksumError("the checksum does not match: the bytes were changed on the way; send again")
+    codec, side = from_header(header)
+    expected = codec.payload_bytes(header.shape, header.signed)
+    if expected != header.payload_bytes:
+        raise PayloadError(
+            f"{codec} needs {expected} payload bytes for shape {header.shape}, the frame has "
+            f"{header.payload_bytes}"
+        )
+    if into is None:
+        into = torch.empty(header.shape, dtype=header.dtype, device=place)
+    direct = into.dtype == torch.float32 and into.is_contiguous()
+    work = into if direct else torch.empty(header.shape, dtype=torch.float32, device=into.device)
+    codec.read(Reader(view, header, kernels, side), work.view(codec.sections(header.shape)))
+    if not direct:
+        into.copy_(work)
+    return into

@@ -1,0 +1,27 @@
+"""Every codec's work in plain PyTorch: the readable truth, on any device."""
+
+from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
+from cutlayer.codecs.reference.container import allocate, check_values, checksum, put_bytes, seal
+from cutlayer.codecs.reference.mask import ms_decode, ms_encode
+from cutlayer.codecs.reference.select import select_top
+from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
+from cutlayer.codecs.reference.uniform import qu_decode, qu_encode, ranges
+
+__all__ = [
+    "allocate",
+    "check_values",
+    "checksum",
+    "km_decode",
+    "km_encode",
+    "km_histogram",
+    "ms_decode",
+    "ms_encode",
+    "put_bytes",
+    "qu_decode",
+    "qu_encode",
+    "ranges",
+    "seal",
+    "select_top",
+    "sparse_decode",
+    "sparse_encode",
+]

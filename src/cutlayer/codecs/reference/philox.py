@@ -1,0 +1,28 @@
+"""Philox4x32-10, the counter-based generator (FORMAT.md, "Randomness")."""
+
+import torch
+from torch import Tensor
+
+_LOW = 0xFFFFFFFF
+_GROUP, _LANES = 64, 16
+
+
+def words(seed: int, stream: int, first: int, n: int, device: torch.device) -> Tensor:
+    """The 32-bit words, as int64, of elements first ... first + n - 1."""
+    start, end = first // _GROUP, (first + n - 1) // _GROUP + 1
+    counter = torch.arange(start * _LANES, end * _LANES, device=device)
+    c = [counter & _LOW, counter >> 32, torch.full_like(counter, stream), torch.zeros_like(counter)]
+    k0, k1 = seed & _LOW, seed >> 32
+    for _ in range(10):
+        # int64 wraps where uint64 would not, but both halves come out right.
+        p0, p1 = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57
+        c = [
+            ((p1 >> 32) & _LOW) ^ c[1] ^ k0,
+            p1 & _LOW,
+            ((p0 >> 32) & _LOW) ^ c[3] ^ k1,
+            p0 & _LOW,
+        ]
+        k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
+    # Word w of lane l belongs to element 16 w + l of the group.
+    per_group = torch.stack([w.view(-1, _LANES) for w in c], dim=1)
+    return per_group.flatten()[first - start * _GROUP :][:n]

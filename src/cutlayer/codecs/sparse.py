@@ -1,0 +1,119 @@
+"""What the sparse codecs (`sp`, `rt`, `rk`) share: k kept elements a section, behind a mask or as keys."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from cutlayer.codecs import fields
+from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept, no_side
+from cutlayer.codecs.kernels import check
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
+from cutlayer.errors import HeaderError, RangeError
+
+TOP, RANDOMIZED, ANY = 0, 1, 2
+
+
+def ratio_field(default: float) -> float:
+    """The share of elements that is not kept."""
+    help = "share of elements dropped; k = floor((1 - ratio) d) stay, at least 1"
+    value: float = fields.real(default, 0, 1, help)
+    return value
+
+
+def store_field() -> str:
+    """How the places of kept elements travel."""
+    help = "a 1-bit mask, 32-bit keys, or whichever is smaller"
+    value: str = fields.choice("auto", "auto", "mask", "keys", help=help)
+    return value
+
+
+def values_field() -> str:
+    """The type of kept values."""
+    value: str = fields.choice("float32", *VALUE_NAMES, help="type of the kept values on the wire")
+    return value
+
+
+def scope_field(default: str = "tensor") -> str:
+    """What is selected together."""
+    help = "one selection for the whole tensor, or for each sample alone"
+    value: str = fields.choice(default, "tensor", "sample", help=help)
+    return value
+
+
+def refuse_overflow(values: str) -> RangeError:
+    """The error for a value that becomes infinite in its type on the wire."""
+    return RangeError(
+        f"a value is too large for {values}; use values=bfloat16 or values=float32, or scale the tensor"
+    )
+
+
+@dataclass(frozen=True)
+class SparseCodec(Codec):
+    """Base of the sparse codecs, which have the fields `ratio`, `store`, `values` and `scope`."""
+
+    def _parts(self, shape: tuple[int, ...]) -> tuple[int, int, str, int]:
+        """Sections, k, the store that serves, and the bytes of a section."""
+        rows, d = self.sections(shape)
+        ratio, store = float(self.ratio), str(self.store)  # type: ignore[attr-defined]
+        k = kept(ratio, d)
+        value_bytes = k * VALUE_DTYPES[self._values].itemsize
+        sizes = {"mask": (d + 7) // 8 + value_bytes, "keys": 4 * k + value_bytes}
+        if store == "auto":
+            store = "keys" if sizes["keys"] < sizes["mask"] else "mask"
+        return rows, k, store, sizes[store]
+
+    @property
+    def _values(self) -> int:
+        return VALUE_NAMES.index(self.values)  # type: ignore[attr-defined]
+
+    def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
+        """See `Codec.payload_bytes`."""
+        rows, _, _, size = self._parts(shape)
+        return rows * size
+
+    def _stored_as(self, store: str) -> Self:
+        return replace(self, store=store)  # type: ignore[call-arg]
+
+    def _write(
+        self,
+        x: Tensor,
+        writer: Writer,
+        pick: int,
+        *,
+        alpha: float = 0.0,
+        coin: bool = False,
+        enlarge: bool = False,
+    ) -> bytes:
+        rows, k, store, size = self._parts(writer.source.shape)
+        frame, offset = writer.open(self._stored_as(store), rows * size)
+        scale = x.shape[1] / k if enlarge else 1.0
+        largest, fits = writer.kernels.sparse_encode(
+            x,
+            k,
+            pick,
+            alpha,
+            coin,
+            writer.seed,
+            store == "keys",
+            self._values,
+            scale,
+            frame,
+            offset,
+        )
+        accept(largest, writer)
+        if not fits:
+            raise refuse_overflow(self.values)  # type: ignore[attr-defined]
+        return writer.close(frame)
+
+    def read(self, reader: Reader, out: Tensor) -> None:
+        """See `Codec.read`."""
+        no_side(reader)
+        _, k, store, _ = self._parts(reader.header.shape)
+        if self.store == "auto":  # type: ignore[attr-defined]
+            raise HeaderError("a frame says how its elements are stored; this one says auto")
+        check(
+            reader.kernels.sparse_decode(
+                reader.data, reader.header.payload_offset, k, store == "keys", self._values, out
+            )
+        )
