@@ -26,7 +26,7 @@ uint64_t top_draws(const Shape& shape, const Chance& chance, uint64_t first) {
   return shape.k - uint64_t(top);
 }
 
-// The elements whose (random word, index) is smallest within a set: collected below a bound that five
+// The elements whose (random word, index) is smallest within a set: collected below a bound that four
 // standard deviations put above the expected one, then cut exactly.
 struct Pick {
   uint64_t wanted, population;
@@ -37,7 +37,7 @@ struct Pick {
   Pick(uint64_t wanted, uint64_t population, bool smallest)
       : wanted(wanted), population(population), smallest(smallest) {
     const double p = population ? double(wanted) / double(population) : 0;
-    const double share = std::min(1.0, p + (5 * std::sqrt(double(wanted)) + 8) / double(population + 1));
+    const double share = std::min(1.0, p + (4 * std::sqrt(double(wanted)) + 4) / double(population + 1));
     const uint32_t width = uint32_t(std::min(4294967295.0, share * 4294967296.0));
     bound = smallest ? width : ~width;
   }
@@ -77,11 +77,12 @@ void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chan
   auto collect = [&] {
     std::vector<std::vector<uint64_t>> out(parts), in(parts);
     parallel(int(parts), count, [&](size_t p, size_t begin, size_t end) {
-      uint64_t entering[kSpan], leaving[kSpan];
+      uint64_t entering[kSpan + 1], leaving[kSpan + 1];  // one more, as both are written to before one counts
       const size_t last = std::min(d, end * kChunk);
       for (size_t i = begin * kChunk; i < last; i += kSpan) {
         const Swaps n = kernel.collect(chance.seed, first, uint32_t(i), keep + i / kBlock, std::min(kSpan, last - i),
-                                       enter.bound, leave.wanted > 0, leave.bound, entering, leaving);
+                                       enter.bound, leave.wanted > 0, leave.bound, entering, leaving,
+                                       x ? x + d + i : nullptr);
         in[p].insert(in[p].end(), entering, entering + n.enter);
         out[p].insert(out[p].end(), leaving, leaving + n.leave);
       }

@@ -69,10 +69,10 @@ struct Kernels {
   // random[i] for i in first .. first + n - 1; first is any index.
   void (*random)(uint64_t seed, uint32_t stream, uint64_t first, size_t n, uint32_t* out);
   // Among n <= kSpan elements from `index` on: those outside `top` whose word is at most `enter_below`,
-  // and, if `leaving`, those inside whose word is at least `leave_from`.
+  // and, if `leaving`, those inside whose word is at least `leave_from`. `next`, if given, is prefetched.
   Swaps (*collect)(uint64_t seed, uint64_t first, uint32_t index, const uint64_t* top, size_t n,
                    uint32_t enter_below, bool leaving, uint32_t leave_from, uint64_t* enter,
-                   uint64_t* leave);
+                   uint64_t* leave, const float* next);
   // Decoding. `stream`: write past the caches (`out` is then aligned to 32 bytes). Up to `end` may be
   // read. `table` has 2^width entries, for width <= 8.
   void (*table_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned width, const float* table,

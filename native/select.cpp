@@ -21,14 +21,18 @@ uint32_t mix(uint32_t v) {
 
 // The k-th largest of n words that lie between lo and hi, bit by bit from the top. Counting has no
 // branches to mispredict, which makes this several times faster than a partial sort.
-uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, uint32_t hi) {
+// With `stop` above 0 the lowest bits are left at 0.
+uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, uint32_t hi, int stop = 0) {
   uint32_t found = 0;
   int bit = 30;
   for (; bit >= 0 && ((lo ^ hi) >> bit) == 0; --bit) found |= hi & (1u << bit);
-  for (; bit >= 0; --bit)
+  for (; bit >= stop; --bit)
     if (kernels().words_ge(words, n, found | (1u << bit)) >= k) found |= 1u << bit;
   return found;
 }
+
+// A bracket may be rough: its ends are rounded outwards by so many bits.
+constexpr int kCoarse = 12;
 
 // Two magnitudes between which the k-th largest lies, very probably: a few standard deviations around
 // its rank in a sample. A miss costs time, never correctness, and costs less in a small section.
@@ -43,9 +47,9 @@ Bracket guess(const float* x, size_t d, uint64_t k) {
   const double share = double(k) / double(d), rank = share * double(size);
   const double slack = size == d ? 0 : deviations * std::sqrt(rank * (1 - share)) + 1;
   auto at = [&](double r) {  // the r-th largest of the sample, r from 1
-    return kth_largest(sample.data(), size, uint64_t(std::clamp(r, 1.0, double(size))), 0, kNever);
+    return kth_largest(sample.data(), size, uint64_t(std::clamp(r, 1.0, double(size))), 0, kNever, kCoarse);
   };
-  const uint32_t hi = rank - slack < 1 && size < d ? kMaxFinite : at(std::floor(rank - slack));
+  const uint32_t hi = rank - slack < 1 && size < d ? kMaxFinite : at(std::floor(rank - slack)) | ((1u << kCoarse) - 1);
   const uint32_t lo = rank + slack > double(size) ? 0 : at(std::ceil(rank + slack));
   return {lo, std::max(lo, hi)};
 }
@@ -110,10 +114,15 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
   const bool complete = stored_candidates == between;
   bool counted = complete;  // do the candidates tell gt and eq of each chunk?
   if (complete && above < k && k <= above + between) {
+    // Each part's candidates are one run, and so are all of them when there is one part.
     std::vector<uint32_t> all;
-    all.reserve(between);
-    for (const Part& p : part) all.insert(all.end(), p.room.get(), p.room.get() + p.used);
-    found.t = kth_largest(all.data(), all.size(), k - above, bracket.lo, bracket.hi);
+    const uint32_t* words = part[0].room.get();
+    if (parts > 1) {
+      all.reserve(between);
+      for (const Part& p : part) all.insert(all.end(), p.room.get(), p.room.get() + p.used);
+      words = all.data();
+    }
+    found.t = kth_largest(words, size_t(between), k - above, bracket.lo, bracket.hi);
   } else {
     counted = false;
     found.t = complete && above + between < k ? bracket.lo : radix(x, d, k);
@@ -134,11 +143,9 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
   };
   if (counted) {
     for (size_t c = 0; c < count; ++c) {
-      more[c] = scans[c].above;
-      for (size_t i = 0; i < scans[c].collected; ++i) {
-        more[c] += candidates[c][i] > found.t;
-        equal[c] += candidates[c][i] == found.t;
-      }
+      const uint64_t above_t = kernel.words_ge(candidates[c], scans[c].collected, found.t + 1);
+      more[c] = scans[c].above + above_t;
+      equal[c] = kernel.words_ge(candidates[c], scans[c].collected, found.t) - above_t;
     }
   } else if (!recount()) {
     // The bracket's lower end was taken for the answer on trust, and was not.

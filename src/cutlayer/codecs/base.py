@@ -47,7 +47,7 @@ class Reader:
     data: memoryview
     header: frame.Header
     kernels: Kernels
-    side: memoryview
+    side: bytes
 
     @property
     def payload(self) -> memoryview:

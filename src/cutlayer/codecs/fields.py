@@ -11,6 +11,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import MISSING, Field, field, fields
 from dataclasses import dataclass as _dataclass
+from functools import cache, lru_cache
 from typing import Any, cast
 
 from cutlayer.errors import HeaderError, ParameterError
@@ -135,14 +136,15 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def parameters(codec: Any) -> dict[str, tuple[Field[Any], Parameter]]:
-    """The declared parameters of a codec or codec class, in order."""
-    return {f.name: (f, f.metadata[_KEY]) for f in fields(codec) if _KEY in f.metadata}
+@cache
+def parameters(cls: Any) -> dict[str, tuple[Field[Any], Parameter]]:
+    """The declared parameters of a codec class, in order."""
+    return {f.name: (f, f.metadata[_KEY]) for f in fields(cls) if _KEY in f.metadata}
 
 
 def validate(codec: Any) -> None:
     """Check and normalise all parameters of a codec that is being made."""
-    for name, (_, parameter) in parameters(codec).items():
+    for name, (_, parameter) in parameters(type(codec)).items():
         value = getattr(codec, name)
         try:
             object.__setattr__(codec, name, parameter.check(value))
@@ -156,7 +158,7 @@ def to_spec(codec: Any) -> str:
     """`name:key=value,...` with the parameters that matter or differ from their defaults."""
     parts = [
         f"{name}={getattr(codec, name)}"
-        for name, (f, parameter) in parameters(codec).items()
+        for name, (f, parameter) in parameters(type(codec)).items()
         if parameter.shown or getattr(codec, name) != f.default
     ]
     return f"{codec.name}:{','.join(parts)}" if parts else str(codec.name)
@@ -191,27 +193,33 @@ def from_spec(cls: Any, text: str) -> Any:
     return cls(**values)
 
 
-def _format(cls: Any) -> struct.Struct:
-    return struct.Struct("<" + "".join(p.wire for _, p in parameters(cls).values()))
+@cache
+def _layout(cls: Any) -> tuple[struct.Struct, list[tuple[str, Parameter]]]:
+    travelling = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
+    return struct.Struct("<" + "".join(p.wire for _, p in travelling)), travelling
 
 
+# Frames of a run differ in their payloads, not in their codecs: both directions are remembered.
+@lru_cache(maxsize=256)
 def to_wire(codec: Any) -> bytes:
     """The parameter block of a frame."""
-    travelling = [(n, p) for n, (_, p) in parameters(codec).items() if p.wire]
-    return _format(codec).pack(*(p.encode(getattr(codec, n)) for n, p in travelling))
+    layout, travelling = _layout(type(codec))
+    return layout.pack(*(p.encode(getattr(codec, n)) for n, p in travelling))
 
 
-def from_wire(cls: Any, block: memoryview) -> tuple[Any, memoryview]:
+def from_wire(cls: Any, block: bytes) -> tuple[Any, bytes]:
     """The codec that a parameter block describes, and what is left of the block."""
-    layout = _format(cls)
-    if len(block) < layout.size:
-        raise HeaderError(
-            f"the parameters of {cls.name} take {layout.size} bytes, the header has {len(block)}"
-        )
-    travelling = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
+    size = _layout(cls)[0].size
+    if len(block) < size:
+        raise HeaderError(f"the parameters of {cls.name} take {size} bytes, the header has {len(block)}")
+    return _read(cls, block[:size]), block[size:]
+
+
+@lru_cache(maxsize=256)
+def _read(cls: Any, block: bytes) -> Any:
+    layout, travelling = _layout(cls)
     try:
-        raw = layout.unpack_from(block)
-        values = {n: p.decode(v) for (n, p), v in zip(travelling, raw, strict=True)}
-        return cls(**values), block[layout.size :]
+        values = zip(travelling, layout.unpack(block), strict=True)
+        return cls(**{n: p.decode(v) for (n, p), v in values})
     except (ValueError, ParameterError) as error:
         raise HeaderError(f"the parameters of {cls.name} are not valid: {error}") from None

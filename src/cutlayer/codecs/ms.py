@@ -47,7 +47,10 @@ class MaskEncodedSparsification(Codec):
         """See `Codec.write`."""
         top = writer.kernels.select_top(x, kept(self.ratio, x.shape[1]))
         accept(top.largest, writer)
-        if not torch.tensor(top.largest).to(VALUE_DTYPES[self._values]).isfinite():
+        if (
+            self.values != "float32"
+            and not torch.tensor(top.largest).to(VALUE_DTYPES[self._values]).isfinite()
+        ):
             raise refuse_overflow(self.values)
         signed = top.negative
         frame, offset = writer.open(self, self.payload_bytes(writer.source.shape, signed), signed=signed)

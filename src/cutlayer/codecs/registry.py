@@ -56,9 +56,9 @@ def names() -> list[str]:
     return [*BUILT_IN, *sorted(set(_installed()) - set(BUILT_IN))]
 
 
-def from_header(header: Header) -> tuple[Codec, memoryview]:
+def from_header(header: Header) -> tuple[Codec, bytes]:
     """The codec of a frame, and what its parameter block holds beyond the parameters."""
-    block = memoryview(header.block)
+    block = header.block
     if header.codec_id != NAMED:
         if header.codec_id not in _BY_ID:
             raise HeaderError(f"codec number {header.codec_id} is unknown; upgrade cutlayer")
@@ -66,7 +66,7 @@ def from_header(header: Header) -> tuple[Codec, memoryview]:
     if not block or len(block) < 1 + block[0]:
         raise HeaderError("the frame ends within its codec's name")
     try:
-        name = bytes(block[1 : 1 + block[0]]).decode("ascii")
+        name = block[1 : 1 + block[0]].decode("ascii")
         if name in BUILT_IN:
             raise HeaderError(f"the built-in codec {name} does not travel under its name")
         return fields.from_wire(codec_class(name), block[1 + block[0] :])

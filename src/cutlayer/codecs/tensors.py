@@ -68,8 +68,10 @@ def source(x: Any) -> Source:
         raise TooLargeError(f"{x.numel():,} elements; a frame takes at most {MAX_ELEMENTS:,}: split it")
     if x.dim() > MAX_RANK:
         raise TooLargeError(f"{x.dim()} dimensions; a frame takes at most {MAX_RANK}: reshape it")
-    given = x.detach().resolve_neg()
-    return Source(given, given.to(torch.float32).contiguous().view(-1))
+    given = x.detach()
+    if x.dtype is torch.float32 and x.is_contiguous() and not x.is_neg():
+        return Source(given, given.view(-1))
+    return Source(given, given.resolve_neg().to(torch.float32).contiguous().view(-1))
 
 
 def target(out: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
