@@ -1,6 +1,8 @@
 // The Python surface. Tensors come as addresses of contiguous float32 memory that Python has checked and
 // keeps alive; the GIL is released around all work.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstring>
@@ -75,7 +77,9 @@ uint32_t checksum(nb::handle frame, size_t from) {
 
 NB_MODULE(_native, m) {
   m.def("instruction_set", [] { return kernels().name; });
-  m.def("force_instruction_set", [](const char* name) { return force_kernels(name); }, nb::arg().none());
+  m.def("force_instruction_set",
+        [](std::optional<std::string> name) { return force_kernels(name ? name->c_str() : nullptr); },
+        nb::arg().none());
   m.def("allocate", &allocate);
   m.def("put_bytes", &put_bytes);
   m.def("seal", &seal);

@@ -1,6 +1,5 @@
 #include "decode.hpp"
 
-#include <atomic>
 #include <cstring>
 
 #include "parallel.hpp"
@@ -202,20 +201,20 @@ Fault qu_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, const f
 Fault km_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, float* out, int threads) {
   const size_t clusters = size_t(1) << bits, section = 4 * clusters + bit_bytes(d, bits);
   const bool stream = streams(out, rows, d);
-  std::atomic<int> fault{0};
+  std::vector<float> tables(rows * clusters);
+  for (size_t r = 0; r < rows; ++r) {  // all is checked before anything is written
+    float* table = tables.data() + r * clusters;
+    std::memcpy(table, in + r * section, 4 * clusters);
+    for (size_t c = 0; c < clusters; ++c)
+      if (!finite(table[c]) || (c && table[c] < table[c - 1])) return Fault::range;
+    if (!padded_with_zeros(in + r * section + 4 * clusters, d, bits)) return Fault::padding;
+  }
   parallel(threads, rows, [&](size_t, size_t begin, size_t end) {
-    std::vector<float> table(clusters);
-    for (size_t r = begin; r < end; ++r) {
-      const uint8_t* at = in + r * section;
-      std::memcpy(table.data(), at, 4 * clusters);
-      for (size_t c = 0; c < clusters; ++c)
-        if (!finite(table[c]) || (c && table[c] < table[c - 1])) fault = int(Fault::range);
-      if (!padded_with_zeros(at + 4 * clusters, d, bits)) fault = int(Fault::padding);
-      if (fault) return;
-      kernels().table_unpack(at + 4 * clusters, in + rows * section, d, bits, table.data(), out + r * d, stream);
-    }
+    for (size_t r = begin; r < end; ++r)
+      kernels().table_unpack(in + r * section + 4 * clusters, in + rows * section, d, bits,
+                             tables.data() + r * clusters, out + r * d, stream);
   });
-  return Fault(fault.load());
+  return Fault::none;
 }
 
 }  // namespace cutlayer
