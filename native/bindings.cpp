@@ -107,13 +107,9 @@ NB_MODULE(_native, m) {
                             uint64_t seed, bool keys, int kind, float scale, nb::bytes frame, size_t offset,
                             int threads) {
     uint8_t* out = writable(frame, offset);
-    Outcome outcome;
-    {
-      nb::gil_scoped_release free;
-      outcome = sparse_encode(floats(x), {rows, d, k}, {Pick(pick), {alpha, coin, seed}, keys, Values(kind), scale},
-                              out, threads);
-    }
-    return nb::make_tuple(float_of(outcome.max_bits), outcome.fits);
+    nb::gil_scoped_release free;
+    return float_of(sparse_encode(floats(x), {rows, d, k},
+                                  {Pick(pick), {alpha, coin, seed}, keys, Values(kind), scale}, out, threads));
   });
   m.def("ranges", [](Address x, size_t rows, size_t d, int threads) {
     nb::gil_scoped_release free;

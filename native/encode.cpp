@@ -102,13 +102,11 @@ Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint64_t fi
   return kept;
 }
 
-Outcome sparse_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, uint8_t* out,
-                   int threads) {
+uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, uint8_t* out,
+                    int threads) {
   const Kept kept = keep_row(x, shape, how, first, threads);
-  Outcome outcome{kept.max_bits, true};
-  if (outcome.max_bits > kMaxFinite) return outcome;
+  if (kept.max_bits > kMaxFinite) return kept.max_bits;
   const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
-  std::vector<uint8_t> fits(shape.chunks());
   for_chunks({1, shape.d, shape.k}, threads, [&](size_t, size_t, size_t c) {
     const size_t n = shape.length(c), before = size_t(kept.chunks[c].before);
     const float* at = x + c * kChunk;
@@ -126,30 +124,24 @@ Outcome sparse_row(const float* x, const Shape& shape, const Sparse& how, uint64
     } else {
       std::memcpy(out + c * kChunk / 8, marks, bit_bytes(n, 1));
     }
-    fits[c] = kernels().gather(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
+    kernels().gather(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
   });
-  for (uint8_t f : fits) outcome.fits &= f != 0;
-  return outcome;
+  return kept.max_bits;
 }
 
 }  // namespace
 
-Outcome sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* out, int threads) {
+uint32_t sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* out, int threads) {
   const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
   const size_t section = where + size_t(shape.k) * value_size(how.kind);
   const bool by_row = shape.rows > 1;
-  std::vector<Outcome> outcomes(shape.rows);
+  std::vector<uint32_t> largest(shape.rows);
   parallel(by_row ? threads : 1, shape.rows, [&](size_t, size_t begin, size_t end) {
     for (size_t r = begin; r < end; ++r)
-      outcomes[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
-                               by_row ? 1 : threads);
+      largest[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
+                              by_row ? 1 : threads);
   });
-  Outcome all;
-  for (const Outcome& o : outcomes) {
-    all.max_bits = std::max(all.max_bits, o.max_bits);
-    all.fits &= o.fits;
-  }
-  return all;
+  return *std::max_element(largest.begin(), largest.end());
 }
 
 void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsigned bits, bool stochastic,

@@ -18,11 +18,8 @@ struct Sparse {
   Values kind;
   float scale;
 };
-struct Outcome {
-  uint32_t max_bits = 0;  // above kMaxFinite: the input is not finite, the payload is void
-  bool fits = true;       // false: a value does not fit its type, the payload is void
-};
-Outcome sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* out, int threads);
+// Gives the largest magnitude, as bits; above kMaxFinite the input is not finite and the payload is void.
+uint32_t sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* out, int threads);
 
 std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads);
 

@@ -63,8 +63,8 @@ struct Kernels {
                   uint8_t* values, Values kind);
   void (*qu_pack)(const float* x, size_t n, double lo, double scale, unsigned bits, bool stochastic,
                   uint64_t seed, uint64_t first, uint8_t* out);
-  // Values of the marked elements, times scale. False if one does not fit.
-  bool (*gather)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values,
+  // Values of the marked elements, times scale.
+  void (*gather)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values,
                  Values kind);
   // random[i] for i in first .. first + n - 1; first is any index.
   void (*random)(uint64_t seed, uint32_t stream, uint64_t first, size_t n, uint32_t* out);

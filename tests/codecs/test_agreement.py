@@ -14,6 +14,19 @@ from cutlayer.codecs import kernels
 
 pytestmark = pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
 
+EVERY = [
+    "ms:bits=1",
+    "ms:bits=2",
+    "ms:bits=3,rounding=nearest",
+    "ms:bits=5",
+    "sp",
+    "qu:bits=3",
+    "qu:bits=4",
+    "qu:bits=7,rounding=stochastic",
+    "rt",
+    "rk",
+    "km:bits=4",
+]
 ratios = st.sampled_from([0.0, 0.1, 0.5, 0.7, 0.9, 0.95875, 0.99, 0.9999]) | st.floats(0, 0.999)
 values = st.sampled_from(["float32", "float16", "bfloat16"])
 scopes = st.sampled_from(["tensor", "sample"])
@@ -105,8 +118,7 @@ def test_tensors_of_several_chunks(text: str, n: int, kind: int, seed: int) -> N
 
 
 @pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
-@pytest.mark.parametrize("text", ["ms:bits=1", "ms:bits=2", "ms:bits=3", "ms:bits=5", "sp", "qu:bits=3", "qu:bits=4",
-                                  "qu:bits=7,rounding=stochastic", "rt", "rk", "km:bits=4"])  # fmt: skip
+@pytest.mark.parametrize("text", EVERY)
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_every_instruction_set(isa: str, text: str, kind: str) -> None:
     from cutlayer import _native
@@ -121,8 +133,7 @@ def test_every_instruction_set(isa: str, text: str, kind: str) -> None:
         _native.force_instruction_set(None)
 
 
-@pytest.mark.parametrize("text", ["ms", "ms:bits=2,rounding=nearest", "sp", "qu:bits=3,rounding=stochastic", "rt:scope=tensor",
-                                  "rt", "rk"])  # fmt: skip
+@pytest.mark.parametrize("text", [*EVERY, "rt:scope=tensor"])
 def test_the_number_of_threads_does_not_show(text: str) -> None:
     x = torch.randn(4, 300_001, generator=torch.Generator().manual_seed(2))
     codec, before = cutlayer.codec(text), torch.get_num_threads()

@@ -89,7 +89,7 @@ def test_a_flipped_bit_anywhere_is_found() -> None:
 def test_newer_version() -> None:
     frame = frame_of("ms")
     frame[8] = 2
-    with pytest.raises(VersionError, match="version 2.*upgrade"):
+    with pytest.raises(VersionError, match=r"version 2.*upgrade"):
         cutlayer.decode(sealed(frame))
 
 

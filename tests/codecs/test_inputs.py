@@ -100,6 +100,10 @@ def test_values_that_do_not_fit_are_refused(implementation: str) -> None:
                 cutlayer.codec(spec).encode(x)
         with pytest.raises(RangeError, match="float32"):
             cutlayer.codec("rk:ratio=0.5").encode(torch.full((4,), 3e38))
+        with pytest.raises(RangeError, match="float16"):
+            cutlayer.codec("rk:ratio=0.5").encode(torch.full((4,), 6e4).half())
+        with pytest.raises(RangeError, match="bfloat16 in a float16"):
+            cutlayer.codec("ms:ratio=0.5,values=bfloat16").encode(torch.tensor([65504.0, 1.0]).half())
         with pytest.raises(RangeError, match="float32"):
             cutlayer.codec("ms").encode(torch.tensor([1e300], dtype=torch.float64))
 

@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.kernels import Kernels, kernels_for
 from cutlayer.codecs.tensors import Source, source
-from cutlayer.errors import HeaderError, ParameterError, PayloadError
+from cutlayer.errors import HeaderError, ParameterError, PayloadError, RangeError
 
 NAMED = 255  # the codec id of frames that carry their codec's name
 
@@ -170,16 +170,31 @@ def kept(ratio: float, d: int) -> int:
     return max(1, math.floor((1 - Fraction(repr(ratio))) * d))
 
 
-def finite(x: Tensor, writer: Writer) -> None:
-    """Refuse a tensor that holds NaN or infinity."""
-    largest = max(r.largest for r in writer.kernels.ranges(x.view(1, -1)))
-    accept(largest, writer)
+def finite(x: Tensor, writer: Writer, wire: torch.dtype = torch.float32) -> None:
+    """Refuse a tensor that holds NaN or infinity, or what would be infinite on the wire."""
+    accept(max(r.largest for r in writer.kernels.ranges(x.view(1, -1))), writer, wire)
 
 
-def accept(largest: float, writer: Writer) -> None:
-    """Raise if the largest magnitude that a kernel met is not finite."""
+def accept(largest: float, writer: Writer, wire: torch.dtype = torch.float32, scale: float = 1.0) -> None:
+    """Raise unless the largest magnitude that a kernel met is finite, and stays so on its way.
+
+    It travels as `wire`, multiplied by `scale`, and ends in the dtype of the tensor.
+    """
     if not math.isfinite(largest):
-        raise writer.source.refuse(largest)
+        raise writer.source.refuse()
+    if wire is torch.float32 and scale == 1:
+        return  # nothing on the way is narrower than where it started
+    given = writer.source.given.dtype
+    arrived = (torch.tensor(largest) * scale).to(wire).to(given)
+    if not torch.isfinite(arrived):
+        raise RangeError(
+            f"a value as large as {largest:g} does not survive as {_word(wire)} in a {_word(given)} tensor; "
+            "use a wider type on the wire (values=float32, dtype=float32) or scale the tensor"
+        )
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def no_side(reader: Reader) -> None:

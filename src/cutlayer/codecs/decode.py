@@ -80,5 +80,8 @@ def decode(
     work = into if direct else torch.empty(header.shape, dtype=torch.float32, device=into.device)
     codec.read(Reader(view, header, kernels, side), work.view(codec.sections(header.shape)))
     if not direct:
-        into.copy_(work)
+        narrowed = work.to(into.dtype)
+        if not torch.isfinite(narrowed).all():
+            raise PayloadError(f"a value is too large for the tensor's dtype, {header.dtype}")
+        into.copy_(narrowed)
     return into

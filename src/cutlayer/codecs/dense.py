@@ -9,7 +9,6 @@ from torch import Tensor
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, finite, no_side
 from cutlayer.codecs.kernels import check
-from cutlayer.codecs.sparse import refuse_overflow
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, bytes_of, tensor_from
 
 
@@ -34,11 +33,8 @@ class Dense(Codec):
 
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
-        finite(x, writer)
-        payload = x.to(self._wire)
-        if self.dtype != "float32" and not torch.isfinite(payload).all():
-            raise refuse_overflow(self.dtype)
-        raw = bytes_of(payload.cpu())
+        finite(x, writer, self._wire)
+        raw = bytes_of(x.to(self._wire).cpu())
         opened, offset = writer.open(self, len(raw))
         writer.kernels.put_bytes(opened, offset, raw)
         return writer.close(opened)

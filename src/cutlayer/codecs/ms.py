@@ -3,13 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept, no_side
 from cutlayer.codecs.kernels import check
-from cutlayer.codecs.sparse import ratio_field, refuse_overflow, scope_field, values_field
+from cutlayer.codecs.sparse import ratio_field, scope_field, values_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
 
 
@@ -46,12 +45,7 @@ class MaskEncodedSparsification(Codec):
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
         top = writer.kernels.select_top(x, kept(self.ratio, x.shape[1]))
-        accept(top.largest, writer)
-        if (
-            self.values != "float32"
-            and not torch.tensor(top.largest).to(VALUE_DTYPES[self._values]).isfinite()
-        ):
-            raise refuse_overflow(self.values)
+        accept(top.largest, writer, VALUE_DTYPES[self._values])
         signed = top.negative
         frame, offset = writer.open(self, self.payload_bytes(writer.source.shape, signed), signed=signed)
         nearest = self.rounding == "nearest"

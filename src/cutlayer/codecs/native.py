@@ -53,7 +53,7 @@ def sparse_encode(
     scale: float,
     frame: Any,
     offset: int,
-) -> tuple[float, bool]:
+) -> float:
     """See `kernels.Kernels`."""
     how = (pick, alpha, coin, seed, keys, values, scale)
     return _n.sparse_encode(x.data_ptr(), *x.shape, k, *how, frame, offset, _threads(x))

@@ -9,7 +9,7 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept, no_side
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
-from cutlayer.errors import HeaderError, RangeError
+from cutlayer.errors import HeaderError
 
 TOP, RANDOMIZED, ANY = 0, 1, 2
 
@@ -39,13 +39,6 @@ def scope_field(default: str = "tensor") -> str:
     help = "one selection for the whole tensor, or for each sample alone"
     value: str = fields.choice(default, "tensor", "sample", help=help)
     return value
-
-
-def refuse_overflow(values: str) -> RangeError:
-    """The error for a value that becomes infinite in its type on the wire."""
-    return RangeError(
-        f"a value is too large for {values}; use values=bfloat16 or values=float32, or scale the tensor"
-    )
 
 
 @dataclass(frozen=True)
@@ -88,7 +81,7 @@ class SparseCodec(Codec):
         rows, k, store, size = self._parts(writer.source.shape)
         frame, offset = writer.open(self._stored_as(store), rows * size)
         scale = x.shape[1] / k if enlarge else 1.0
-        largest, fits = writer.kernels.sparse_encode(
+        largest = writer.kernels.sparse_encode(
             x,
             k,
             pick,
@@ -101,9 +94,7 @@ class SparseCodec(Codec):
             frame,
             offset,
         )
-        accept(largest, writer)
-        if not fits:
-            raise refuse_overflow(self.values)  # type: ignore[attr-defined]
+        accept(largest, writer, VALUE_DTYPES[self._values], scale)
         return writer.close(frame)
 
     def read(self, reader: Reader, out: Tensor) -> None:

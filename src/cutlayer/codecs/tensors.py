@@ -35,7 +35,7 @@ class Source:
         """The shape as given."""
         return tuple(self.given.shape)
 
-    def refuse(self, largest: float) -> InputError:
+    def refuse(self) -> InputError:
         """The error for a tensor in which a kernel met something that is not finite."""
         bad = ~torch.isfinite(self.given)
         if not bool(bad.any()):

@@ -25,12 +25,12 @@ def sparse_encode(
     scale: float,
     frame: bytearray,
     offset: int,
-) -> tuple[float, bool]:
+) -> float:
     """See `kernels.Kernels`."""
     rows, d = x.shape
     top = select_top(x, k)
     if not top.mask.numel():
-        return top.largest, True
+        return top.largest
     if pick == TOP:
         keep = top.mask
     else:
@@ -41,12 +41,10 @@ def sparse_encode(
             hits = torch.tensor([[_top_draws(d, k, alpha, coin, seed, r * d)] for r in range(rows)])
             keep = _smallest(order, top.mask, hits) | _smallest(order, ~top.mask, k - hits)
     kept = (x[keep].view(rows, k) * scale).to(VALUE_DTYPES[values])
-    if not torch.isfinite(kept).all():
-        return top.largest, False
     keys_of = keep.nonzero()[:, 1].view(rows, k)  # below 2^32, so the low half of an int64 is the u32
     where = as_bytes(keys_of.to(torch.int32)) if keys else stream.pack(keep, 1)
     put(frame, offset, torch.cat([where, as_bytes(kept)], dim=1))
-    return top.largest, True
+    return top.largest
 
 
 def sparse_decode(frame: Buffer, offset: int, k: int, keys: bool, values: int, out: Tensor) -> int:

@@ -1,0 +1,73 @@
+"""Fuzz `decode` with kernels built under AddressSanitizer and UndefinedBehaviorSanitizer.
+
+    python tests/fuzz/sanitized.py --frames 1000000
+
+Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+BUILD = ROOT / "build" / "sanitized"
+
+
+def build() -> Path:
+    """The sanitized kernels."""
+    cmake = shutil.which("cmake", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if not cmake or not shutil.which("c++"):
+        sys.exit("fuzzing needs cmake and a C++ compiler")
+    flags = ["-DCUTLAYER_SANITIZE=ON", "-DCMAKE_BUILD_TYPE=Debug", f"-DPython_EXECUTABLE={sys.executable}"]
+    subprocess.run([cmake, "-S", ROOT, "-B", BUILD, *flags], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([cmake, "--build", BUILD, "--parallel", "2"], check=True, stdout=subprocess.DEVNULL)
+    return next(BUILD.glob("_native*.so"))
+
+
+def runtime() -> str:
+    """The sanitizer's library, which must come before all others in a Python that was built without it."""
+    found = subprocess.run(["c++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
+    return str(Path(found.stdout.strip()).resolve())
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--frames", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    native = build()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": runtime(),
+        # Python keeps memory to the end on purpose: leaks are not what this looks for.
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+    share = options.frames // options.processes
+    command = [sys.executable, Path(__file__).parent / "run.py", "--frames", str(share), "--native", native]
+    runs = [
+        subprocess.Popen(
+            [*command, "--seed", str(options.seed + i)], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for i in range(options.processes)
+    ]
+    failed = False
+    for run in runs:
+        out, _ = run.communicate()
+        print(out.strip(), flush=True)
+        failed |= run.returncode != 0
+    if not failed:
+        print(json.dumps({"frames": share * options.processes, "sanitizer_reports": 0}))
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What the golden frames hold: a name, a spec and a tensor that needs no random generator to make."""
+
+import torch
+
+SPECS = {
+    "dense": "dense",
+    "dense-float16": "dense:dtype=float16",
+    "dense-bfloat16": "dense:dtype=bfloat16",
+    "qu-3": "qu:bits=3",
+    "qu-11-sample": "qu:bits=11,scope=sample",
+    "qu-4-stochastic": "qu:bits=4,rounding=stochastic,seed=11",
+    "sp-mask": "sp:ratio=0.9",
+    "sp-keys-float16": "sp:ratio=0.98,values=float16",
+    "sp-sample": "sp:ratio=0.9,scope=sample,values=bfloat16",
+    "ms-1": "ms:ratio=0.9,bits=1",
+    "ms-2": "ms:ratio=0.99,bits=2",
+    "ms-2-nearest-float16": "ms:ratio=0.99,bits=2,rounding=nearest,values=float16",
+    "ms-3-sample": "ms:ratio=0.95,bits=3,scope=sample",
+    "ms-9": "ms:ratio=0.9,bits=9",
+    "rt": "rt:ratio=0.9,alpha=0.2,seed=5",
+    "rt-coin-keys": "rt:ratio=0.97,alpha=0.3,draw=coin,store=keys,scope=tensor,seed=6",
+    "rk": "rk:ratio=0.9,seed=7",
+    "km-3": "km:bits=3",
+    "km-5-sample": "km:bits=5,scope=sample",
+}
+
+
+def tensor(signed: bool) -> torch.Tensor:
+    """4 x 3 x 5 x 7 numbers that look random, from integer arithmetic alone."""
+    i = torch.arange(420, dtype=torch.int64)
+    mixed = (i * 2654435761 + 12345) % 4294967296
+    x = (mixed.double() / 4294967296 * 2 - 1) ** 3 * 4
+    x = (x * 1024).round() / 1024  # exact in float32, and some values tie
+    return (x if signed else x.clamp(min=0)).float().view(4, 3, 5, 7)
+
+
+def cases() -> dict[str, tuple[str, torch.Tensor]]:
+    """All golden frames by file name."""
+    return {
+        f"v1-{name}-{kind}.cut": (spec, tensor(kind == "signed"))
+        for name, spec in SPECS.items()
+        for kind in ("plain", "signed")
+    }
