@@ -1,0 +1,179 @@
+"""Speed of the codecs, as ratios to memcpy of the same buffer in the same run.
+
+    python benchmarks/codecs.py            print the table
+    python benchmarks/codecs.py --save     and write it to benchmarks/results/codecs.json
+
+Run it on an idle machine. Nothing here passes or fails; the targets are printed beside the figures.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import cutlayer
+from cutlayer.codecs import kernels
+from cutlayer.run.bench import best, memcpy_seconds
+from cutlayer.run.provenance import provenance
+
+RESULTS = Path(__file__).parent / "results" / "codecs.json"
+# codec: (least encode ratio, least decode ratio)
+TARGETS = {
+    "ms:ratio=0.99,bits=2": (0.35, 0.85),
+    "ms:ratio=0.99,bits=2,rounding=nearest": (0.35, 0.85),
+    "sp:ratio=0.95875": (0.35, 0.85),
+    "qu:bits=3": (0.40, 0.85),
+    "rt:ratio=0.95875,alpha=0.1": (0.20, 0.85),
+}
+OTHERS = ("dense", "dense:dtype=float16", "rk:ratio=0.95875", "km:bits=3")
+SAMPLE = (16, 32, 32)  # the feature map of one image: shallow cut of a thin ResNet18
+
+
+def half_rectified(elements: int) -> Tensor:
+    """What a ReLU leaves of normal noise, in samples of 16 x 32 x 32."""
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(elements, generator=generator).relu_().view(-1, *SAMPLE)
+
+
+def with_topk(x: Tensor) -> bytes:
+    """The work of `ms` written with torch.topk, as the authors published it, but packed into bytes."""
+    flat = x.reshape(-1)
+    k = flat.numel() // 100
+    top = flat.topk(k)
+    mask = torch.floor(flat * 3 / top.values.min())
+    mask[top.indices] = 3
+    codes = mask.to(torch.uint8).view(-1, 4)
+    packed = codes[:, 0] | codes[:, 1] << 2 | codes[:, 2] << 4 | codes[:, 3] << 6
+    values = flat[top.indices.sort().values]
+    return packed.numpy().tobytes() + values.numpy().tobytes()
+
+
+def median_of(runs: int, work: Callable[[], float]) -> float:
+    """The middle of several measurements."""
+    return sorted(work() for _ in range(runs))[runs // 2]
+
+
+def measure(spec: str, x: Tensor, rounds: int) -> dict[str, float]:
+    """Encode and decode against memcpy, interleaved, and two threads against one."""
+    codec = cutlayer.codec(spec)
+    out = torch.empty_like(x)
+    frame = codec.encode(x)
+    encode: list[float] = []
+    decode: list[float] = []
+    # Rounds interleave codec and memcpy, so that a change of the machine's mood meets both.
+    for _ in range(rounds):
+        copy = memcpy_seconds(x, least=3, seconds=0.2)
+        encode.append(copy / best(lambda: codec.encode(x), seconds=0.2))
+        decode.append(copy / best(lambda: cutlayer.decode(frame, out=out), seconds=0.2))
+    one = (
+        best(lambda: codec.encode(x), seconds=0.5),
+        best(lambda: cutlayer.decode(frame, out=out), seconds=0.5),
+    )
+    torch.set_num_threads(2)
+    two = (
+        best(lambda: codec.encode(x), seconds=0.5),
+        best(lambda: cutlayer.decode(frame, out=out), seconds=0.5),
+    )
+    torch.set_num_threads(1)
+    return {
+        "encode": sorted(encode)[rounds // 2],
+        "encode_low": min(encode),
+        "encode_high": max(encode),
+        "decode": sorted(decode)[rounds // 2],
+        "decode_low": min(decode),
+        "decode_high": max(decode),
+        "encode_two_threads": one[0] / two[0],
+        "decode_two_threads": one[1] / two[1],
+        "encode_gbps": x.numel() * 4 / one[0] / 1e9,
+        "decode_gbps": x.numel() * 4 / one[1] / 1e9,
+    }
+
+
+def extra_memory(spec: str, elements: int) -> float:
+    """Encode's peak memory beyond input and frame, as a share of the input, in a process of its own."""
+    code = (
+        "import resource, torch, cutlayer; from benchmarks_codecs import half_rectified\n"
+        f"x = half_rectified({elements}); codec = cutlayer.codec({spec!r}); codec.encode(x[:2])\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "frame = codec.encode(x)\n"
+        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "print(((after - before) * 1024 - len(frame)) / (x.numel() * 4))"
+    )
+    code = code.replace(
+        "from benchmarks_codecs", "import sys; sys.path.insert(0, 'benchmarks'); from codecs_bench"
+    )
+    setup = (
+        "import importlib.util as u, sys\n"
+        f"s = u.spec_from_file_location('codecs_bench', {str(Path(__file__).resolve())!r})\n"
+        "m = u.module_from_spec(s); sys.modules['codecs_bench'] = m; s.loader.exec_module(m)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", setup + code], check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def round_trip_microseconds(spec: str) -> float:
+    """A tensor of 4,096 elements there and back."""
+    codec, x = cutlayer.codec(spec), half_rectified(16384).reshape(-1)[:4096].view(1, 4096)
+
+    def many() -> None:
+        for _ in range(200):
+            cutlayer.decode(codec.encode(x))
+
+    return best(many, least=7, seconds=0.5) / 200 * 1e6
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--millions", type=int, nargs="+", default=[4, 64])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    started = time.time()
+    result: dict[str, Any] = {"implementation": kernels.available()[0], "rounds": options.rounds, "sizes": {}}
+    for millions in options.millions:
+        x = half_rectified(millions << 20)
+        copy = memcpy_seconds(x)
+        print(f"\n{millions}M float32, memcpy {x.numel() * 4 / copy / 1e9:.1f} GB/s, one thread")
+        print(f"{'codec':40}{'encode':>22}{'decode':>22}{'two threads':>16}")
+        rows = result["sizes"][f"{millions}M"] = {"memcpy_gbps": x.numel() * 4 / copy / 1e9}
+        for spec in (*TARGETS, *OTHERS):
+            row = rows[spec] = measure(spec, x, options.rounds)
+            goal = TARGETS.get(spec)
+            print(
+                f"{spec:40}{row['encode']:8.3f}{f'  (>= {goal[0]})' if goal else '':14}"
+                f"{row['decode']:8.3f}{f'  (>= {goal[1]})' if goal else '':14}"
+                f"{row['encode_two_threads']:8.2f}{row['decode_two_threads']:8.2f}",
+                flush=True,
+            )
+        codec = cutlayer.codec("ms:ratio=0.99,bits=2")
+        ours = best(lambda c=codec, x=x: c.encode(x), seconds=1)
+        topk = best(lambda x=x: with_topk(x), least=2, seconds=1)
+        rows["ms_over_topk"] = topk / ours
+        print(f"ms encode is {topk / ours:.1f} times as fast as with torch.topk  (>= 25)")
+    result["extra_memory"] = {spec: extra_memory(spec, 16 << 20) for spec in TARGETS}
+    result["round_trip_4096_us"] = {spec: round_trip_microseconds(spec) for spec in TARGETS}
+    print(
+        "\nextra memory of encode, as a share of the input (<= 0.5), and microseconds for 4,096 elements (< 60)"
+    )
+    for spec in TARGETS:
+        print(f"{spec:40}{result['extra_memory'][spec]:8.3f}{result['round_trip_4096_us'][spec]:8.1f}")
+    result["seconds"] = round(time.time() - started)
+    if options.save:
+        RESULTS.write_text(json.dumps({"provenance": provenance(seed=0), **result}, indent=2) + "\n")
+        print(f"written to {RESULTS}")
+
+
+if __name__ == "__main__":
+    main()

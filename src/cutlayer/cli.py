@@ -1,0 +1,37 @@
+"""The `cutlayer` program: a thin shell around the library."""
+
+import sys
+
+import typer
+
+from cutlayer.commands import bench, codecs, files
+from cutlayer.errors import CutlayerError
+
+app = typer.Typer(
+    name="cutlayer",
+    help="Train and run neural networks split between devices and a server, with small traffic at the cut.",
+    epilog="Try: cutlayer codecs | cutlayer bench | cutlayer COMMAND --help",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (codecs, files, bench):
+    command.register(app)
+
+
+def main() -> None:
+    """Run, and turn a user's mistakes into one line on stderr and exit code 1."""
+    try:
+        app()
+    except CutlayerError as error:
+        typer.echo(f"cutlayer: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of our output has seen enough
+        sys.stderr.close()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands of the `cutlayer` program, one idea a file. Each file has a `register(app)`."""

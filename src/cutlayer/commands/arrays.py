@@ -1,0 +1,104 @@
+"""Tensors in files: .npy and .safetensors, read and written so that nothing is half done."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cutlayer.errors import FileError
+
+KINDS = (".npy", ".safetensors")
+
+
+def read_tensor(path: Path, name: str | None = None) -> Tensor:
+    """The tensor in a file. A .safetensors file with several needs the name of one."""
+    _exists(path)
+    kind = _kind(path)
+    try:
+        if kind == ".npy":
+            if name:
+                raise FileError(f"{path}: a .npy file holds one array without a name; drop --tensor")
+            array = np.load(path, allow_pickle=False)
+            return torch.from_numpy(array) if array.dtype.kind in "fiub" else _refuse(path, array.dtype)
+        from safetensors.torch import load_file
+
+        tensors: dict[str, Tensor] = load_file(path)
+    except FileError:
+        raise
+    except Exception as error:
+        raise FileError(f"{path}: not a readable {kind} file: {error}") from None
+    if name is None and len(tensors) == 1:
+        return next(iter(tensors.values()))
+    if name not in tensors:
+        listed = ", ".join(sorted(tensors)[:20])
+        asked = f"no tensor {name!r}" if name else "several tensors"
+        raise FileError(f"{path} holds {asked}; choose one with --tensor: {listed}")
+    return tensors[name]
+
+
+def write_tensor(path: Path, x: Tensor, *, force: bool) -> None:
+    """Write a tensor, as what the file's ending says."""
+    kind = _kind(path)
+    if kind == ".npy":
+        if x.dtype == torch.bfloat16:
+            raise FileError("NumPy has no bfloat16; write to a .safetensors file instead")
+        write_safely(path, lambda temporary: _save_npy(temporary, x), force=force)
+    else:
+        from safetensors.torch import save_file
+
+        write_safely(path, lambda temporary: save_file({"tensor": x.contiguous()}, temporary), force=force)
+
+
+def read_bytes(path: Path) -> bytes:
+    """All bytes of a file."""
+    _exists(path)
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def write_safely(path: Path, write: Callable[[Path], object], *, force: bool) -> None:
+    """Let `write` fill a temporary file, then move it into place: the file is there whole, or not at all."""
+    if path.exists() and not force:
+        raise FileError(f"{path} exists; choose another name or pass --force")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
+    os.close(handle)
+    try:
+        write(Path(temporary))
+        # mkstemp makes files for the owner only; give this one what an ordinary file would have.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def _save_npy(path: Path, x: Tensor) -> None:
+    with path.open("wb") as file:
+        np.save(file, x.numpy(), allow_pickle=False)
+
+
+def _exists(path: Path) -> None:
+    if not path.is_file():
+        raise FileError(f"{path}: no such file")
+
+
+def _kind(path: Path) -> str:
+    if path.suffix not in KINDS:
+        raise FileError(f"{path}: expected a file that ends in {' or '.join(KINDS)}")
+    return path.suffix
+
+
+def _refuse(path: Path, dtype: np.dtype[np.generic]) -> Tensor:
+    raise FileError(f"{path}: holds {dtype}, expected numbers")
