@@ -12,17 +12,16 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from cutlayer.run.provenance import provenance
 from torch import Tensor
 
 import cutlayer
 from cutlayer.codecs import kernels
 from cutlayer.run.bench import best, memcpy_seconds
-from cutlayer.run.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "codecs.json"
 # codec: (least encode ratio, least decode ratio)
@@ -54,11 +53,6 @@ def with_topk(x: Tensor) -> bytes:
     packed = codes[:, 0] | codes[:, 1] << 2 | codes[:, 2] << 4 | codes[:, 3] << 6
     values = flat[top.indices.sort().values]
     return packed.numpy().tobytes() + values.numpy().tobytes()
-
-
-def median_of(runs: int, work: Callable[[], float]) -> float:
-    """The middle of several measurements."""
-    return sorted(work() for _ in range(runs))[runs // 2]
 
 
 def measure(spec: str, x: Tensor, rounds: int) -> dict[str, float]:
@@ -97,26 +91,20 @@ def measure(spec: str, x: Tensor, rounds: int) -> dict[str, float]:
     }
 
 
-def extra_memory(spec: str, elements: int) -> float:
-    """Encode's peak memory beyond input and frame, as a share of the input, in a process of its own."""
-    code = (
-        "import resource, torch, cutlayer; from benchmarks_codecs import half_rectified\n"
-        f"x = half_rectified({elements}); codec = cutlayer.codec({spec!r}); codec.encode(x[:2])\n"
-        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "frame = codec.encode(x)\n"
-        "after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "print(((after - before) * 1024 - len(frame)) / (x.numel() * 4))"
-    )
-    code = code.replace(
-        "from benchmarks_codecs", "import sys; sys.path.insert(0, 'benchmarks'); from codecs_bench"
-    )
-    setup = (
-        "import importlib.util as u, sys\n"
-        f"s = u.spec_from_file_location('codecs_bench', {str(Path(__file__).resolve())!r})\n"
-        "m = u.module_from_spec(s); sys.modules['codecs_bench'] = m; s.loader.exec_module(m)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", setup + code], check=True, capture_output=True, text=True)
-    return float(done.stdout)
+def extra_memory(spec: str) -> float:
+    """Encode's peak memory beyond input and frame, as a share of the input. Only in a fresh process."""
+    x, codec = half_rectified(16 << 20), cutlayer.codec(spec)
+    codec.encode(x[:2])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    frame = codec.encode(x)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    return (grown - len(frame)) / (x.numel() * 4)
+
+
+def in_fresh_process(spec: str) -> float:
+    """`extra_memory` where no earlier peak hides it."""
+    command = [sys.executable, __file__, "--memory-of", spec]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def round_trip_microseconds(spec: str) -> float:
@@ -138,8 +126,12 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--millions", type=int, nargs="+", default=[4, 64])
+    parser.add_argument("--memory-of", metavar="CODEC", help="print only the extra memory of one codec")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.memory_of:
+        print(extra_memory(options.memory_of))
+        return
     started = time.time()
     result: dict[str, Any] = {"implementation": kernels.available()[0], "rounds": options.rounds, "sizes": {}}
     for millions in options.millions:
@@ -162,7 +154,7 @@ def main() -> None:
         topk = best(lambda x=x: with_topk(x), least=2, seconds=1)
         rows["ms_over_topk"] = topk / ours
         print(f"ms encode is {topk / ours:.1f} times as fast as with torch.topk  (>= 25)")
-    result["extra_memory"] = {spec: extra_memory(spec, 16 << 20) for spec in TARGETS}
+    result["extra_memory"] = {spec: in_fresh_process(spec) for spec in TARGETS}
     result["round_trip_4096_us"] = {spec: round_trip_microseconds(spec) for spec in TARGETS}
     print(
         "\nextra memory of encode, as a share of the input (<= 0.5), and microseconds for 4,096 elements (< 60)"
