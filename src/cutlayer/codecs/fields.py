@@ -144,7 +144,7 @@ def parameters(cls: Any) -> dict[str, tuple[Field[Any], Parameter]]:
 
 def validate(codec: Any) -> None:
     """Check and normalise all parameters of a codec that is being made."""
-    for name, (_, parameter) in parameters(type(codec)).items():
+    for name, (_, parameter) in parameters(codec.__class__).items():
         value = getattr(codec, name)
         try:
             object.__setattr__(codec, name, parameter.check(value))
@@ -158,7 +158,7 @@ def to_spec(codec: Any) -> str:
     """`name:key=value,...` with the parameters that matter or differ from their defaults."""
     parts = [
         f"{name}={getattr(codec, name)}"
-        for name, (f, parameter) in parameters(type(codec)).items()
+        for name, (f, parameter) in parameters(codec.__class__).items()
         if parameter.shown or getattr(codec, name) != f.default
     ]
     return f"{codec.name}:{','.join(parts)}" if parts else str(codec.name)
@@ -203,7 +203,7 @@ def _layout(cls: Any) -> tuple[struct.Struct, list[tuple[str, Parameter]]]:
 @lru_cache(maxsize=256)
 def to_wire(codec: Any) -> bytes:
     """The parameter block of a frame."""
-    layout, travelling = _layout(type(codec))
+    layout, travelling = _layout(codec.__class__)
     return layout.pack(*(p.encode(getattr(codec, n)) for n, p in travelling))
 
 

@@ -64,10 +64,13 @@ def bench(codec: Codec, x: Tensor, *, copy: float, seconds: float = 0.5) -> Row:
     """Measure one codec. `copy` is the tensor's memcpy time in this run."""
     frame = codec.encode(x)
     out = torch.empty_like(x)
-    limit = {"max_elements": max(x.numel(), 1)}
-    decode(frame, out=out, **limit)
+
+    def decoded() -> Tensor:
+        return decode(frame, out=out, max_elements=x.numel())
+
+    decoded()
     encoding = best(lambda: codec.encode(x), seconds=seconds)
-    decoding = best(lambda: decode(frame, out=out, **limit), seconds=seconds)
+    decoding = best(decoded, seconds=seconds)
     size = x.numel() * 4 / 1e9
     a, b = x.float().flatten(), out.float().flatten()
     return Row(

@@ -19,7 +19,8 @@ def digits_feature_map(*, cut_at: str = "shallow", epochs: int = 3, seed: int = 
     for _ in range(epochs):
         for batch in torch.randperm(len(images), generator=generator).split(64):  # type: ignore[no-untyped-call]
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(images[batch]), data.labels[batch]).backward()
+            loss = nn.functional.cross_entropy(model(images[batch]), data.labels[batch])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
     client, _ = cut(model, at=cut_module("tiny", cut_at))
     client.eval()
