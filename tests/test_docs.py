@@ -66,7 +66,7 @@ def test_code_of_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -
     run = subprocess.run(
         [sys.executable, "-W", "error", "-X", "utf8", str(program)],
         cwd=tmp_path,
-        # One thread: on a busy machine two that wait for each other take many times as long.
+        # One thread: with two, on a busy machine, one page took 40 s instead of 9.
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         encoding="utf-8",
