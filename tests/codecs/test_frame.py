@@ -110,6 +110,23 @@ def test_header_fields(at: int, value: int, words: str) -> None:
         cutlayer.decode(sealed(frame))
 
 
+def test_nothing_may_follow_the_parameters() -> None:
+    frame = frame_of("ms")
+    frame[13] += 1
+    frame[36:36] = b"x"
+    with pytest.raises(HeaderError, match="should follow the parameters"):
+        cutlayer.decode(sealed(frame))
+    with pytest.raises(HeaderError, match="should follow the parameters"):
+        cutlayer.inspect(bytes(frame))
+
+
+def test_the_sign_flag_is_for_codecs_that_use_it() -> None:
+    frame = frame_of("sp")
+    frame[11] = 1
+    with pytest.raises(HeaderError, match="sign flag"):
+        cutlayer.decode(sealed(frame))
+
+
 def test_varints_must_be_short() -> None:
     frame = frame_of("dense")
     frame[22:23] = b"\x84\x00"

@@ -62,6 +62,8 @@ def test_spaces_are_allowed() -> None:
         ("ms:bits=2,bits=3", ParameterError, ["twice"]),
         ("km:bits=9", ParameterError, ["1 to 8"]),
         ("rt:seed=-1", ParameterError, ["seed"]),
+        ("ms,ratio=0.9", SpecError, ["colon", "ms:key=value"]),
+        ("dense:float16", ParameterError, ["did you mean dtype=float16"]),
     ],
 )
 def test_a_wrong_spec_says_what_is_allowed(spec: str, error: type[SpecError], words: list[str]) -> None:

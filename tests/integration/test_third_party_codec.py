@@ -109,4 +109,4 @@ def test_works_like_a_built_in_codec_and_is_missed_by_name(installed: Path) -> N
     message = without.stderr.strip().splitlines()[-1]
     assert message.startswith("cutlayer.errors.HeaderError: "), without.stderr
     assert "'sign'" in message
-    assert "Install the package" in message
+    assert "install the package" in message

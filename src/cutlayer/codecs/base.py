@@ -14,7 +14,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.kernels import Kernels, kernels_for
 from cutlayer.codecs.tensors import Source, source
-from cutlayer.errors import HeaderError, ParameterError, PayloadError, RangeError
+from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
 
 NAMED = 255  # the codec id of frames that carry their codec's name
 
@@ -66,6 +66,7 @@ class Codec(ABC):
     name: ClassVar[str] = ""
     id: ClassVar[int] = NAMED
     advice: ClassVar[str] = ""
+    signs: ClassVar[bool] = True  # whether the payload depends on there being negative values
 
     def __post_init__(self) -> None:
         fields.validate(self)
@@ -104,8 +105,15 @@ class Codec(ABC):
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
         """The exact size of the payload for a tensor of that shape."""
 
-    def pack(self, x: Tensor) -> bytes:
-        """The payload for elements of shape (sections, elements). For codecs that are not built in."""
+    def side_bytes(self) -> int:
+        """How many bytes follow the parameters in the header. For built-in codecs."""
+        return 0
+
+    def pack(self, x: Tensor, seed: int) -> bytes:
+        """The payload for elements of shape (sections, elements). For codecs that are not built in.
+
+        Random choices should depend on `seed` alone.
+        """
         raise ParameterError(f"the codec {self.name} does not implement pack()")
 
     def unpack(self, payload: memoryview, shape: tuple[int, int], signed: bool) -> Tensor:
@@ -115,7 +123,8 @@ class Codec(ABC):
     def sections(self, shape: tuple[int, ...]) -> tuple[int, int]:
         """How many sections are coded alone, and how many elements each has."""
         count = math.prod(shape)
-        rows = shape[0] if getattr(self, "scope", "tensor") == "sample" and shape else 1
+        # A tensor of fewer than two dimensions has no batch, so it is one sample.
+        rows = shape[0] if getattr(self, "scope", "tensor") == "sample" and len(shape) > 1 else 1
         return rows, count // rows
 
     def block(self) -> bytes:
@@ -129,7 +138,7 @@ class Codec(ABC):
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """Elements of shape (sections, elements) as a frame."""
         finite(x, writer)
-        payload = self.pack(x)
+        payload = self.pack(x, writer.seed)
         signed = bool((x < 0).any())
         expected = self.payload_bytes(writer.source.shape, signed)
         if len(payload) != expected:
@@ -143,7 +152,12 @@ class Codec(ABC):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """Decode into float32 of shape (sections, elements). Writes nothing if the payload is wrong."""
-        decoded = self.unpack(reader.payload, (out.shape[0], out.shape[1]), reader.header.signed)
+        try:
+            decoded = self.unpack(reader.payload, (out.shape[0], out.shape[1]), reader.header.signed)
+        except CutlayerError:
+            raise
+        except Exception as error:  # a stranger's codec met a stranger's bytes: anything may happen
+            raise PayloadError(f"{self}: the payload cannot be decoded: {error}") from error
         if decoded.shape != out.shape or not torch.isfinite(decoded).all():
             raise PayloadError(f"{self}: the payload does not decode to finite values of the shape")
         out.copy_(decoded)
@@ -195,9 +209,3 @@ def accept(largest: float, writer: Writer, wire: torch.dtype = torch.float32, sc
 
 def _word(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def no_side(reader: Reader) -> None:
-    """Most codecs have nothing behind their parameters."""
-    if reader.side:
-        raise HeaderError(f"{len(reader.side)} bytes too many in the parameter block")

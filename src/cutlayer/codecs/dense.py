@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import fields
-from cutlayer.codecs.base import Codec, Reader, Writer, finite, no_side
+from cutlayer.codecs.base import Codec, Reader, Writer, finite
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, bytes_of, tensor_from
 
@@ -19,6 +19,7 @@ class Dense(Codec):
     name: ClassVar[str] = "dense"
     id: ClassVar[int] = 1
     advice: ClassVar[str] = "the baseline; dtype=float16 halves the bytes at almost no error"
+    signs: ClassVar[bool] = False
 
     dtype: str = fields.choice("float32", *VALUE_NAMES, help="type of the elements on the wire")
 
@@ -41,7 +42,6 @@ class Dense(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        no_side(reader)
         at, n = reader.header.payload_offset, out.numel()
         check(reader.kernels.check_values(reader.data, at, n, VALUE_NAMES.index(self.dtype)))
         if self._wire is torch.float32 and out.device.type == "cpu":

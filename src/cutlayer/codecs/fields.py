@@ -171,7 +171,9 @@ def from_spec(cls: Any, text: str) -> Any:
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, equals, raw = (s.strip() for s in part.partition("="))
         if not equals:
-            raise ParameterError(f"{cls.name}: {part!r} is not of the form key=value")
+            fitting = [n for n, (_, p) in known.items() if part in getattr(p, "options", ())]
+            hint = f" (did you mean {fitting[0]}={part}?)" if fitting else ""
+            raise ParameterError(f"{cls.name}: {part!r} is not of the form key=value{hint}")
         if name not in known:
             raise ParameterError(
                 f"{cls.name} has no parameter {name!r}{nearest(name, known)}. "

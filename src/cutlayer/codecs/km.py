@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import fields
-from cutlayer.codecs.base import Codec, Reader, Writer, accept, no_side
+from cutlayer.codecs.base import Codec, Reader, Writer, accept
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.sparse import scope_field
 
@@ -28,6 +28,7 @@ class KMeans(Codec):
     name: ClassVar[str] = "km"
     id: ClassVar[int] = 7
     advice: ClassVar[str] = "the least error among plain quantizers of the same bits; slower to encode"
+    signs: ClassVar[bool] = False
 
     bits: int = fields.integer(3, 1, 8, "bits an element")
     iterations: int = fields.integer(10, 0, 255, "steps of Lloyd's algorithm at most", shown=False)
@@ -60,7 +61,6 @@ class KMeans(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        no_side(reader)
         at = reader.header.payload_offset
         check(reader.kernels.km_decode(reader.data, at, self.bits, out))
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from cutlayer.codecs import fields
-from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept, no_side
+from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.sparse import ratio_field, scope_field, values_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
@@ -54,7 +54,6 @@ class MaskEncodedSparsification(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        no_side(reader)
         k = kept(self.ratio, out.shape[1])
         at = reader.header.payload_offset
         signed = reader.header.signed

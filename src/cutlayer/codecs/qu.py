@@ -10,7 +10,6 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.sparse import scope_field
-from cutlayer.errors import HeaderError
 
 _RANGE = struct.Struct("<ff")
 
@@ -22,6 +21,7 @@ class Quantization(Codec):
     name: ClassVar[str] = "qu"
     id: ClassVar[int] = 2
     advice: ClassVar[str] = "simple and fast; one outlier coarsens all levels. stochastic is unbiased"
+    signs: ClassVar[bool] = False
 
     bits: int = fields.integer(3, 1, 16, "bits an element")
     rounding: str = fields.choice(
@@ -37,6 +37,10 @@ class Quantization(Codec):
         """ceil(d bits / 8) a section, and its range if each has its own."""
         rows, d = self.sections(shape)
         return rows * ((d * self.bits + 7) // 8 + (_RANGE.size if self.scope == "sample" else 0))
+
+    def side_bytes(self) -> int:
+        """The range, unless each section has its own."""
+        return 0 if self.scope == "sample" else _RANGE.size
 
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
@@ -54,10 +58,7 @@ class Quantization(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        expected = 0 if self.scope == "sample" else _RANGE.size
-        if len(reader.side) != expected:
-            raise HeaderError(f"the range of qu takes {expected} bytes, the header has {len(reader.side)}")
-        own: tuple[float, float] | None = _RANGE.unpack(reader.side) if expected else None
+        own: tuple[float, float] | None = _RANGE.unpack(reader.side) if reader.side else None
         at = reader.header.payload_offset
         check(reader.kernels.qu_decode(reader.data, at, self.bits, own, out))
 

@@ -34,7 +34,12 @@ def codec(spec: str | Codec) -> Codec:
         return spec
     if not isinstance(spec, str):
         raise SpecError(f"a codec is named by a string such as 'ms:ratio=0.99,bits=2', not {spec!r}")
-    name, _, rest = spec.partition(":")
+    name, colon, rest = spec.partition(":")
+    if not colon and ("=" in spec or "," in spec):
+        first = name.split(",")[0].strip()
+        raise SpecError(
+            f"{spec!r}: put a colon between the name and the parameters, as in '{first}:key=value'"
+        )
     found: Codec = fields.from_spec(codec_class(name.strip()), rest)
     return found
 
@@ -58,22 +63,36 @@ def names() -> list[str]:
 
 def from_header(header: Header) -> tuple[Codec, bytes]:
     """The codec of a frame, and what its parameter block holds beyond the parameters."""
+    cls, block = _class_of(header)
+    found: Codec
+    found, side = fields.from_wire(cls, block)
+    if len(side) != found.side_bytes():
+        raise HeaderError(
+            f"{found.side_bytes()} bytes should follow the parameters of {found.name}, not {len(side)}"
+        )
+    if header.signed and not cls.signs:
+        raise HeaderError(f"the sign flag is set, but {found.name} has no use for it")
+    return found, side
+
+
+def _class_of(header: Header) -> tuple[type[Codec], bytes]:
+    """The class of a frame's codec, and the parameter block without its name."""
     block = header.block
     if header.codec_id != NAMED:
         if header.codec_id not in _BY_ID:
             raise HeaderError(f"codec number {header.codec_id} is unknown; upgrade cutlayer")
-        return fields.from_wire(_BY_ID[header.codec_id], block)
+        return _BY_ID[header.codec_id], block
     if not block or len(block) < 1 + block[0]:
         raise HeaderError("the frame ends within its codec's name")
     try:
         name = block[1 : 1 + block[0]].decode("ascii")
-        if name in BUILT_IN:
-            raise HeaderError(f"the built-in codec {name} does not travel under its name")
-        return fields.from_wire(codec_class(name), block[1 + block[0] :])
     except UnicodeDecodeError:
         raise HeaderError("the codec's name is not ASCII") from None
-    except UnknownCodecError as error:
-        raise HeaderError(f"{error}. Install the package that made the frame.") from None
+    if name in BUILT_IN:
+        raise HeaderError(f"the built-in codec {name} does not travel under its name")
+    if name not in _installed():
+        raise HeaderError(f"the frame was made by the codec {name!r}; install the package that provides it")
+    return _load(name), block[1 + block[0] :]
 
 
 @cache

@@ -25,6 +25,7 @@ class RandomK(SparseCodec):
     name: ClassVar[str] = "rk"
     id: ClassVar[int] = 6
     advice: ClassVar[str] = "unbiased, for the study of gradient bias; its error is large"
+    signs: ClassVar[bool] = False
 
     ratio: float = ratio_field(0.95875)
     store: str = store_field()

@@ -23,6 +23,7 @@ class Sparsification(SparseCodec):
     name: ClassVar[str] = "sp"
     id: ClassVar[int] = 3
     advice: ClassVar[str] = "the classic; good for gradients, poor for feature maps at high ratios"
+    signs: ClassVar[bool] = False
 
     ratio: float = ratio_field(0.95875)
     store: str = store_field()

@@ -6,7 +6,7 @@ from typing import Self
 from torch import Tensor
 
 from cutlayer.codecs import fields
-from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept, no_side
+from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.kernels import check
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
 from cutlayer.errors import HeaderError
@@ -99,7 +99,6 @@ class SparseCodec(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        no_side(reader)
         _, k, store, _ = self._parts(reader.header.shape)
         if self.store == "auto":  # type: ignore[attr-defined]
             raise HeaderError("a frame says how its elements are stored; this one says auto")

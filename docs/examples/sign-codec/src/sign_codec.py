@@ -22,7 +22,7 @@ class Sign(Codec):
         rows, d = self.sections(shape)
         return rows * (4 + (d + 7) // 8)
 
-    def pack(self, x):
+    def pack(self, x, seed):
         mean = x.abs().double().mean(1, keepdim=True).cpu().numpy().astype("<f4")
         bits = np.packbits(x.cpu().numpy() < 0, axis=1, bitorder="little")
         return np.hstack([mean.view(np.uint8), bits]).tobytes()
