@@ -1,0 +1,33 @@
+"""Where no compiler was at installation, the PyTorch implementation takes over and says so once."""
+
+import subprocess
+import sys
+
+import torch
+
+import cutlayer
+from cutlayer.codecs import kernels
+
+PROGRAM = """
+import sys, warnings
+sys.modules["cutlayer._native"] = None  # what an import of the missing extension amounts to
+import torch, cutlayer
+from cutlayer.codecs import kernels
+assert kernels.available() == ["reference"]
+x = torch.arange(1000).float().view(10, 100)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    frames = [cutlayer.codec(spec).encode(x) for spec in ("ms", "rt", "qu", "km")]
+    cutlayer.decode(frames[0])
+assert [w.category for w in caught] == [RuntimeWarning] and "compiler" in str(caught[0].message)
+print(b"".join(frames).hex())
+"""
+
+
+def test_the_reference_takes_over() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    x = torch.arange(1000).float().view(10, 100)
+    with kernels.using(kernels.available()[0]):
+        frames = [cutlayer.codec(spec).encode(x) for spec in ("ms", "rt", "qu", "km")]
+    assert bytes.fromhex(done.stdout) == b"".join(frames)
