@@ -25,6 +25,9 @@
     ├── CutError                  a model cannot be cut there
     ├── ModelError                a model is unknown, or cannot be imported or built
     ├── DataError                 a data set is missing, damaged or does not fit
+    ├── LinkError                 a link (`100mbit,10ms`) is written wrongly
+    ├── RecordError               a run's records are damaged
+    ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
 
@@ -123,3 +126,15 @@ class DataError(CutlayerError, ValueError):
 
 class FileError(CutlayerError, OSError):
     """A file is missing, unreadable, of the wrong kind, or in the way."""
+
+
+class LinkError(CutlayerError, ValueError):
+    """A link, such as `100mbit,10ms`, is written wrongly."""
+
+
+class RecordError(CutlayerError, ValueError):
+    """The records of a run are damaged."""
+
+
+class CheckpointError(CutlayerError):
+    """A checkpoint is damaged, belongs to another run, or cannot be written."""
