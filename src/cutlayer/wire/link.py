@@ -17,7 +17,7 @@ from cutlayer.errors import LinkError
 from cutlayer.wire.meter import Direction
 
 _RATES = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3, "bit": 1}
-_TIMES = {"ms": Decimal("0.001"), "s": Decimal(1)}
+_TIMES = {"s": Decimal(1), "ms": Decimal("0.001")}
 _PIECE = re.compile(r"(?:(up|down|latency)=)?(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z/]+)")
 _HELP = (
     "a link is written as '100mbit,10ms' or 'up=10mbit,down=100mbit,latency=10ms', "
@@ -131,10 +131,9 @@ def _read(spec: str, name: str | None, number: str, unit: str) -> dict[str, floa
 
 
 def _write(value: float, units: Mapping[str, int | Decimal], exact: str) -> str:
-    """The value in the unit that prints shortest and is read back as the same number."""
-    candidates = []
+    """The value in the largest unit of which it has one, if it is read back as the same number."""
     for unit, size in units.items():
         number = f"{float(Decimal(repr(value)) / size):.15g}"
-        if float(Decimal(number) * size) == value:
-            candidates.append(number + unit)
-    return min(candidates, key=len, default=f"{value!r}{exact}")
+        if Decimal(number) >= 1 and float(Decimal(number) * size) == value:
+            return number + unit
+    return f"{value!r}{exact}"
