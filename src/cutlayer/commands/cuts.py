@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import torch
@@ -54,7 +56,7 @@ def cuts(
     if as_json:
         show.print_json(rows)
         return
-    text = {
+    text: dict[str, Callable[[dict[str, Any]], str]] = {
         "cut": lambda row: f"{row['cut']} ({row['name']})" if row["name"] else row["cut"],
         "shape": lambda row: "x".join(map(str, row["shape"])),
         "raw bytes": lambda row: f"{row['raw_bytes']:,}",
@@ -88,8 +90,6 @@ def _build(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.
 
 def _meta(model: nn.Module) -> nn.Module:
     """The model without its values: shapes and counts need none, and big models then cost nothing."""
-    import copy
-
     return copy.deepcopy(model).to("meta")
 
 
@@ -114,7 +114,7 @@ def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -
 
 def _row(point: CutPoint, model: str, chosen: Codec | None, batch: int, signed: bool) -> dict[str, Any]:
     named = models.MODELS[model].cuts._asdict() if model in models.MODELS else {}
-    row = {
+    row: dict[str, Any] = {
         "cut": point.name,
         "name": next((name for name, module in named.items() if module == point.name), None),
         "shape": list(point.shape),

@@ -43,11 +43,10 @@ def recipes(
         return
     rows = []
     for each in found:
-        r = known.recipe(each)
-        rows.append(
-            [each, r["model"]["name"], r["model"]["cut"], r["data"]["source"], r["codec"]["up"]]
-            + [r["model"]["width"], r["train"]["clients"], r["train"]["epochs"]]
-        )
+        settings = known.recipe(each)
+        model, train = settings["model"], settings["train"]
+        words = [each, model["name"], model["cut"], settings["data"]["source"], settings["codec"]["up"]]
+        rows.append([*words, model["width"], train["clients"], train["epochs"]])
     columns = ["recipe", "model", "cut", "data", "codec up", "width", "clients", "epochs"]
     show.console().print(show.table(None, columns, rows, text=5))
 
