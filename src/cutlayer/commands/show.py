@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.table import Table
 
 from cutlayer.run.records import to_json
+from cutlayer.run.units import count, duration, size
+
+__all__ = ["console", "count", "duration", "print_json", "size", "table"]
 
 
 def console(stderr: bool = False) -> Console:
@@ -33,30 +36,3 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
 def print_json(value: Any) -> None:
     """One JSON document on standard output, for programs."""
     sys.stdout.write(json.dumps(json.loads(to_json(value)), indent=2) + "\n")
-
-
-def size(nbytes: float) -> str:
-    """Bytes as people say them: 12.3 MB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(nbytes) < 999.5:
-            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.4g} TB"
-
-
-def count(number: float) -> str:
-    """A large number as people say it: 11.2 M."""
-    for unit in ("", " k", " M"):
-        if abs(number) < 999.5:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.4g} G"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: 1:02:03, 2:03, or 4.5 s."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
