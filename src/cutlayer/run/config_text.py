@@ -91,7 +91,9 @@ def _depth(config: type[BaseModel], path: list[str]) -> int:
 
 def to_toml(settings: Mapping[str, Any]) -> str:
     """Plain settings as TOML. None is left out, which is how TOML says it."""
-    lines = [f"{key} = {_toml(v)}" for key, v in settings.items() if not isinstance(v, dict) and v is not None]
+    lines = [
+        f"{key} = {_toml(v)}" for key, v in settings.items() if not isinstance(v, dict) and v is not None
+    ]
     for key, section in settings.items():
         if isinstance(section, dict):
             lines += ["", f"[{key}]"]

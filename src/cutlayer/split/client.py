@@ -23,14 +23,14 @@ class ClientModel:
     `parameters`, which both ends of a connection derive from the same model.
     """
 
-    def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer) -> None:
+    def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer | None = None) -> None:
         self.head = parts[0].train()
         self.tail = parts[1].train() if len(parts) > 1 else None
         trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
         self.head_parameters = trained[0]
         self.tail_parameters = trained[1] if len(parts) > 1 else []
         self.parameters = [*self.head_parameters, *self.tail_parameters]
-        self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
         # Where the buffers hang, so that those of one client can be exchanged for those of another.
         self.slots = [
             (module._buffers, name)

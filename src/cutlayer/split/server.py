@@ -42,9 +42,9 @@ class ServerHalf:
         sizes = [len(batch) for batch in labels]
         together = torch.cat(list(smashed)).requires_grad_()
         each = F.cross_entropy(self.part(together), torch.cat(list(labels)), reduction="none")
-        means = torch.stack([part.mean() for part in each.split(sizes)])
-        loss = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
-        gradients = self._collect(loss, together, None, 1.0).split(sizes)
+        means = torch.stack([part.mean() for part in torch.split(each, sizes)])
+        mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
+        gradients = torch.split(self._collect(mean, together, None, 1.0), sizes)
         losses: list[float] = means.detach().tolist()
         return losses, [g / w for g, w in zip(gradients, weights, strict=True)]
 

@@ -15,7 +15,7 @@ def flatten(tensors: Sequence[Tensor]) -> Tensor:
 
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     """Pieces of a vector in the shapes and types of the given tensors; views where the type allows."""
-    pieces = vector.split([t.numel() for t in like])
+    pieces = torch.split(vector, [t.numel() for t in like])
     return [
         (piece if t.is_floating_point() else piece.round()).view(t.shape).to(t.dtype)
         for piece, t in zip(pieces, like, strict=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from cutlayer.wire.messages import Message
+from cutlayer.wire.meter import Meter
 
 
 class Transport(Protocol):
@@ -12,6 +13,9 @@ class Transport(Protocol):
     The loop calls from one thread and asks for messages in client order; a network transport receives in
     the background, in any order. Within one client messages keep their order.
     """
+
+    meter: Meter
+    """Counts every message. It may be exchanged, as for an evaluation."""
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
         """Send one message to many clients, who may then work at the same time.

@@ -1,0 +1,51 @@
+"""What came of a step, of an evaluation, of a run."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutlayer.run.plan import Step
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One training step."""
+
+    step: Step
+    loss: float
+    """The mean over clients."""
+    losses: list[float]
+    """Each taking client's own, in client order."""
+    error: float
+    """Relative squared compression error of the smashed data; NaN if it was not measured."""
+    bytes: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    simulated: float = 0.0
+
+    def record(self) -> dict[str, Any]:
+        """The step's record: plain JSON."""
+        return {
+            "global_step": self.step.number + 1,
+            "epoch": self.step.epoch + 1,
+            "step": self.step.step + 1,
+            "clients": len(self.step.clients),
+            "samples": sum(self.step.samples),
+            "lr": self.step.lr,
+            "loss": self.loss,
+            "error": self.error,
+            "bytes": self.bytes,
+            "seconds": self.seconds,
+            "simulated_seconds": self.simulated,
+        }
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One evaluation."""
+
+    samples: int
+    loss: float
+    top1: float
+    """Shares from 0 to 1."""
+    top5: float
+    bytes: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
