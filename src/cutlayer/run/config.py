@@ -122,6 +122,7 @@ class OutputConfig(_Section):
     dir: str = "runs/latest"
     keep: Count = 3
     """How many checkpoints to keep, beside the best."""
+    tensorboard: bool = True
 
 
 class Config(_Section):

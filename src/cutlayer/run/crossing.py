@@ -26,7 +26,8 @@ class Crossings:
         self.up, self.down, self.sync = (resolve(s) for s in (config.up, config.down, config.sync))
         self.up_evaluation = self.up.deterministic()
         self.down_evaluation = self.down.deterministic()
-        self.measure = config.measure and self.up != _DENSE
+        self.exact = self.up == _DENSE
+        self.measure = config.measure and not self.exact
         self.seed = seed
 
     def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:

@@ -62,7 +62,9 @@ class Loop:
         self.holder = 0
         """Relay: who has the current weights."""
         self._exchange = EXCHANGES[config.train.mode, config.train.server_batching]
+        # Bytes of means that were sent, whose time counts with the next turn.
         self._down: dict[int, int] = {}
+        self._raw: dict[str, int] = {}
 
     def step(self) -> Outcome:
         """Run the next step."""
@@ -81,6 +83,7 @@ class Loop:
             )
         self.number += 1
         outcome.bytes = self.transport.meter.since(before)
+        outcome.raw_bytes, self._raw = self._raw, {}
         outcome.seconds = self.timeline.seconds
         outcome.simulated = self.timeline.clock.seconds
         return outcome
@@ -159,6 +162,7 @@ class Loop:
         with self.timeline.server("server_decode"):
             smashed = self.crossings.decode(message.body)
             unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
+        self._count_raw(Direction.UP, message, smashed)
         if len(unpacked) != len(smashed):
             raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
         return smashed, unpacked
@@ -168,7 +172,9 @@ class Loop:
         message = self._expect(step, client, kind)
         self.timeline.transfer(client, Direction.UP, message.size)
         with self.timeline.server("server_decode"):
-            return self.crossings.decode(message.body)
+            tensor = self.crossings.decode(message.body)
+        self._count_raw(Direction.UP, message, tensor)
+        return tensor
 
     def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
         """Send a client its gradient, or the activations for its tail."""
@@ -176,7 +182,13 @@ class Loop:
         with self.timeline.server("server_encode"):
             frame = self.crossings.encode(self.crossings.down, tensor, what, client, step.epoch, step.step)
         self.timeline.transfer(client, Direction.DOWN, len(frame))
-        self.transport.send(client, kind(step.number, frame))
+        message = kind(step.number, frame)
+        self._count_raw(Direction.DOWN, message, tensor)
+        self.transport.send(client, message)
+
+    def _count_raw(self, direction: Direction, message: Message, tensor: Tensor) -> None:
+        key = f"{direction}/{message.kind}"
+        self._raw[key] = self._raw.get(key, 0) + 4 * tensor.numel()
 
     def _expect(self, step: Step, client: int, kind: type[M]) -> M:
         message = self.transport.receive(client)

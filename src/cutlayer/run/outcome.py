@@ -1,6 +1,7 @@
 """What came of a step, of an evaluation, of a run."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from cutlayer.run.plan import Step
@@ -18,6 +19,8 @@ class Outcome:
     error: float
     """Relative squared compression error of the smashed data; NaN if it was not measured."""
     bytes: dict[str, int] = field(default_factory=dict)
+    raw_bytes: dict[str, int] = field(default_factory=dict)
+    """What the tensors at the cut would have cost as float32 without headers."""
     seconds: dict[str, float] = field(default_factory=dict)
     simulated: float = 0.0
 
@@ -33,6 +36,7 @@ class Outcome:
             "loss": self.loss,
             "error": self.error,
             "bytes": self.bytes,
+            "raw_bytes": self.raw_bytes,
             "seconds": self.seconds,
             "simulated_seconds": self.simulated,
         }
@@ -49,3 +53,21 @@ class Scored:
     top5: float
     bytes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run, complete."""
+
+    directory: Path
+    epochs: int
+    steps: int
+    scored: Scored | None
+    """The evaluation after the last epoch."""
+    best_accuracy: float
+    best_step: int
+    bytes: dict[str, int]
+    """All training traffic, by direction and kind."""
+    seconds: float
+    simulated_seconds: float | None
+    """What the run would have taken on the configured link; None without one."""

@@ -106,7 +106,7 @@ class Worker:
         forwarded = perf_counter()
         frame = self.crossings.encode(self.crossings.up, smashed, "up", *place)
         encoded = perf_counter()
-        self._open = state = _Open(turn, labels)
+        self._open = state = _Open(turn, labels, error=0.0 if self.crossings.exact else math.nan)
         state.data, state.forward, state.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.crossings.measure:
             state.error = relative_error(smashed, self.crossings.decode(frame))

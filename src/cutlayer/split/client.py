@@ -31,14 +31,17 @@ class ClientModel:
         self.tail_parameters = trained[1] if len(parts) > 1 else []
         self.parameters = [*self.head_parameters, *self.tail_parameters]
         self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
+        self.parameter_names = [n for part in parts for n, p in part.named_parameters() if p.requires_grad]
         # Where the buffers hang, so that those of one client can be exchanged for those of another.
-        self.slots = [
-            (module._buffers, name)
+        found = [
+            (f"{prefix}.{name}".removeprefix("."), (module._buffers, name))
             for part in parts
-            for module in part.modules()
+            for prefix, module in part.named_modules()
             for name, buffer in module._buffers.items()
             if buffer is not None and name not in module._non_persistent_buffers_set
         ]
+        self.buffer_names = [name for name, _ in found]
+        self.slots = [slot for _, slot in found]
         self.applied = -1
 
     def buffers(self) -> list[Tensor]:
