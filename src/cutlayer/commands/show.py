@@ -14,7 +14,7 @@ from rich.table import Table
 from cutlayer.run.records import to_json
 from cutlayer.run.units import count, duration, size
 
-__all__ = ["console", "count", "duration", "print_json", "size", "table"]
+__all__ = ["console", "count", "duration", "print_json", "print_line", "size", "table"]
 
 
 def console(stderr: bool = False) -> Console:
@@ -36,3 +36,8 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
 def print_json(value: Any) -> None:
     """One JSON document on standard output, for programs."""
     sys.stdout.write(json.dumps(json.loads(to_json(value)), indent=2) + "\n")
+
+
+def print_line(value: Any) -> None:
+    """One line of JSON on standard output, after others."""
+    sys.stdout.write(to_json(value) + "\n")

@@ -22,7 +22,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import CheckpointError, FileError
 
 _NAME = re.compile(r"step-(\d{9,})\.safetensors")
 
@@ -50,28 +50,34 @@ def save(
     `state` must be plain JSON. `run` are the settings that make this run what it is: `latest` refuses
     to continue with others. The file gets its name only when it is complete and on the disk.
     """
-    directory = Path(directory)
-    target = _path(directory, step)
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    target = path_of(directory, step)
     about = json.dumps({"step": step, "run": run or {}, "state": state}, allow_nan=False)
     plain = _unshared(tensors)
-    metadata = {"format": "pt", "cutlayer": about, "sha256": _digest(about, plain)}
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(plain, partial, metadata)
+        write(target, plain, {"cutlayer": about, "sha256": _digest(about, plain)})
+    except FileError as error:
+        raise CheckpointError(
+            f"{error}. It was to be the checkpoint of step {step}; earlier ones are intact: make room and "
+            "resume the run"
+        ) from error
+    return target
+
+
+def write(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file, whole or not at all."""
+    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        safetensors.torch.save_file(_unshared(tensors), partial, {"format": "pt", **metadata})
         _sync(partial)
         partial.replace(target)
-        _sync(directory)
+        _sync(target.parent)
     except (OSError, SafetensorError) as error:
         with contextlib.suppress(OSError):
             partial.unlink()
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        why = "the disk is full" if full else str(error)
-        raise CheckpointError(
-            f"{target}: the checkpoint of step {step} cannot be written: {why}. Earlier checkpoints are "
-            "intact: make room and resume the run"
-        ) from error
-    return target
+        why = "the disk is full" if full else getattr(error, "strerror", None) or error
+        raise FileError(f"{target}: cannot be written ({why})") from error
 
 
 def latest(
@@ -86,7 +92,7 @@ def latest(
     """
     damaged = []
     for step in reversed(steps(directory)):
-        path = _path(Path(directory), step)
+        path = path_of(directory, step)
         try:
             found = load(path)
         except CheckpointError as error:
@@ -140,13 +146,14 @@ def keep(directory: str | Path, last: int, best: int | None = None) -> None:
     """Remove all checkpoints but the last few and the best, and what killed processes left behind."""
     present = steps(directory)
     kept = {*present[-max(1, last) :], best}
-    unwanted = [_path(Path(directory), step) for step in present if step not in kept]
+    unwanted = [path_of(directory, step) for step in present if step not in kept]
     for path in (*unwanted, *Path(directory).glob("step-*.partial")):
         path.unlink(missing_ok=True)
 
 
-def _path(directory: Path, step: int) -> Path:
-    return directory / f"step-{step:09d}.safetensors"
+def path_of(directory: str | Path, step: int) -> Path:
+    """The file of a step's checkpoint."""
+    return Path(directory) / f"step-{step:09d}.safetensors"
 
 
 def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

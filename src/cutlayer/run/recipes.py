@@ -94,7 +94,7 @@ _DIGITS: Settings = {
     "model": {"name": "tiny", "cut": "medium", "width": 16},
     "data": {"source": "digits", "partition": "even"},
     "train": _PAPER_TRAIN
-    | {"epochs": 15, "batch_size": 16, "lr": 0.05, "weight_decay": 5e-4, "schedule": "cosine"},
+    | {"epochs": 12, "batch_size": 16, "lr": 0.05, "weight_decay": 5e-4, "schedule": "cosine"},
 }
 _DEMO = {"dense": "dense", "sp": POLICIES["sp"], "ms": POLICIES["ms"]}
 

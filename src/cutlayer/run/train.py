@@ -1,7 +1,8 @@
 """`train`: a configuration in, a run directory and a result out.
 
-The directory holds `config.toml`, `provenance.json`, `records.jsonl`, `checkpoints/` and, unless switched
-off, TensorBoard events in `tensorboard/`. It can be resumed at any time, also after SIGKILL.
+The directory holds `config.toml`, `data.json`, `provenance.json`, `records.jsonl`, `checkpoints/` and,
+unless switched off, TensorBoard events in `tensorboard/`. It can be resumed at any time, also after
+SIGKILL.
 """
 
 import dataclasses
@@ -14,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cutlayer.errors import DivergedError, FileError
+from cutlayer.errors import DivergedError, FileError, NonFiniteError
 from cutlayer.run import checkpoint
+from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.epochs import EpochSums
 from cutlayer.run.outcome import Result, Scored
@@ -78,6 +80,7 @@ class _Run:
             self.scored = Scored(**scored) if scored else None
         self.records.truncate_after(self.session.number)
         (self.directory / "config.toml").write_text(self.config.to_toml(), encoding="utf-8")
+        Card.of(self.session.data).write(self.directory)
         about = json.dumps(provenance(self.config.seed), indent=2)
         (self.directory / "provenance.json").write_text(about + "\n", encoding="utf-8")
         if self.config.output.tensorboard:
@@ -114,10 +117,7 @@ class _Run:
         last = epoch + 1 == train.epochs
         scored = None
         if last or (train.evaluate_every and (epoch + 1) % train.evaluate_every == 0):
-            scored = self.scored = self.session.evaluate()
-            if not math.isfinite(scored.loss):
-                what = f"training diverged in epoch {epoch + 1}: the test loss is {scored.loss}"
-                raise DivergedError(f"{what}. {self._remedy()}", self.session.number - 1)
+            scored = self.scored = self._evaluate()
             if self.best is None or scored.top1 > self.best[0]:
                 self.best = (scored.top1, self.session.number)
         record = self.sums.record(epoch, self.session.number, scored)
@@ -126,6 +126,20 @@ class _Run:
         self.sums = EpochSums()
         # After the record: a run killed in between repeats the evaluation and writes the record again.
         self._save()
+
+    def _evaluate(self) -> Scored:
+        try:
+            scored = self.session.evaluate()
+            what = None if math.isfinite(scored.loss) else f"the test loss is {scored.loss}"
+        except NonFiniteError as error:
+            what = str(error)
+        if what is not None:
+            number = self.session.number
+            raise DivergedError(
+                f"training diverged at step {number}, found in evaluation: {what}. {self._remedy()}",
+                number - 1,
+            )
+        return scored
 
     def _tell(self, kind: str, record: dict[str, Any]) -> None:
         for listener in (self.records, self.tensorboard, self.shown):
