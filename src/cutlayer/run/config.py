@@ -6,7 +6,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from cutlayer.codecs import codec
 from cutlayer.errors import ConfigError, CutlayerError
@@ -41,6 +49,12 @@ def _partition(spec: str) -> str:
     return spec
 
 
+def _name(value: Any) -> Any:
+    """Children of an nn.Sequential are named 0, 1, ...: on a command line these look like numbers."""
+    return str(value) if type(value) is int else value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
 CodecSpec = Annotated[str, AfterValidator(_codec)]
 
 
@@ -52,7 +66,7 @@ class ModelConfig(_Section):
     """Which model, and where it is cut."""
 
     name: str = "tiny"
-    cut: str | tuple[str, str] = "medium"
+    cut: Name | tuple[Name, Name] = "medium"
     """shallow, medium, deep or a module's name; two names (head's end, tail's begin) for u-shaped."""
     width: Count = 16
 
