@@ -54,9 +54,10 @@ def predict(
     from cutlayer.run.trained import open_run
 
     trained = open_run(run, at, lambda text: show.console(stderr=True).print(text))
-    settings = trained.config.data
-    place = settings.root if root is None and source is None else root or Path()
-    found: Samples = samples(source or settings.source, trained.card, split, place, limit)
+    if source is None:  # what the run was tested on
+        own = trained.config.data
+        source, root, limit = own.source, root or Path(own.root), limit or own.limit
+    found: Samples = samples(source, trained.card, split, root or Path(), limit)
     predictor = Predictor(trained, codec)
     right = 0
 
