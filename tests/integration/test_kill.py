@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 import torch
 
 from cutlayer.run import checkpoint
+from cutlayer.run.config import load
 from cutlayer.run.records import read
+from cutlayer.run.train import train
 
 PROGRAM = """
 import sys, torch
@@ -35,7 +38,7 @@ epochs = 3
 batch_size = 4
 lr = 0.05
 checkpoint_every = 3
-{train}
+{settings}
 [codec]
 up = "rt:ratio=0.8"
 [output]
@@ -44,13 +47,17 @@ dir = "{dir}"
 """
 
 
-def start(tmp_path: Path, name: str, train: str) -> tuple[subprocess.Popen[bytes], Path]:
-    directory = tmp_path / name
-    config = tmp_path / f"{name}.toml"
-    config.write_text(CONFIG.format(dir=directory, train=train))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(config)], env=environment)
-    return process, directory
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def configured(tmp_path: Path, directory: Path, settings: str) -> Path:
+    path = tmp_path / f"{directory.name}.toml"
+    path.write_text(CONFIG.format(dir=directory, settings=settings))
+    return path
+
+
+def lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
 def plain(directory: Path) -> list[dict[str, Any]]:
@@ -60,30 +67,32 @@ def plain(directory: Path) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize(
-    ("train", "times"), [('sync = "step"', 3), ('sync = 5\nmode = "sequential"', 1)], ids=["step", "sync5"]
+    ("settings", "times"), [('sync = "step"', 2), ('sync = 5\nmode = "sequential"', 1)], ids=["step", "sync5"]
 )
-def test_killed_at_random_steps(tmp_path: Path, train: str, times: int) -> None:
-    process, undisturbed = start(tmp_path, "undisturbed", train)
-    assert process.wait(120) == 0
-    total = sum(r["kind"] == "step" for r in plain(undisturbed))
+def test_killed_at_random_steps(tmp_path: Path, settings: str, times: int) -> None:
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    total = train(load(configured(tmp_path, undisturbed, settings))).steps
+    config = configured(tmp_path, disturbed, settings)
+    path = disturbed / "records.jsonl"
     chance = random.Random(7)
-    kills = 0
     for _ in range(times):
-        process, disturbed = start(tmp_path, "disturbed", train)
-        path = disturbed / "records.jsonl"
-        goal = chance.randrange(total // 8, total // 4)
-        begun = len(path.read_bytes().splitlines()) if path.exists() else 0
-        deadline = time.monotonic() + 120
-        while process.poll() is None and time.monotonic() < deadline:
-            lines = len(path.read_bytes().splitlines()) if path.exists() else 0
-            if lines >= begun + goal:
-                process.send_signal(signal.SIGKILL)
-            time.sleep(0.005)
-        kills += process.wait(60) == -signal.SIGKILL
-    process, disturbed = start(tmp_path, "disturbed", train)
-    assert process.wait(120) == 0
-    assert kills == times
+        begun = lines(path)
+        goal = begun + chance.randrange(total // 8, total // 3)
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, str(config)], env=ENVIRONMENT) as process:
+            while process.poll() is None and lines(path) < goal:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    assert train(load(config), resume=True).steps == total
     assert plain(disturbed) == plain(undisturbed)
     ends = [checkpoint.latest(d / "checkpoints") for d in (undisturbed, disturbed)]
     assert ends[0] is not None
