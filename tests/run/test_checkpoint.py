@@ -130,7 +130,7 @@ while True:
     checkpoint.keep({str(tmp_path)!r}, last=2)
 """
     reached = 0
-    for _ in range(4):
+    for _ in range(3):
         worker = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
         worker.stdout.readline()
         time.sleep(random.uniform(0.02, 0.25))

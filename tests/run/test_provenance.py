@@ -18,8 +18,8 @@ def test_it_says_what_made_the_result():
 
 def test_it_tells_no_directories_hosts_or_users():
     words = ["/opt/venv/bin/cutlayer", "train", str(Path.home() / "a.toml"), f"--out={Path.home()}/runs/x/"]
-    found = provenance(0, [*words, "~/data", "--set", "data.root=/data/images"])
-    assert found["command"] == "cutlayer train a.toml --out=x data --set data.root=images"
+    found = provenance(0, [*words, "~/data", "--set", "data.root=/data/images", "--data", "cifar10:/me/c10"])
+    assert found["command"] == "cutlayer train a.toml --out=x data --set data.root=images --data cifar10:c10"
     text = json.dumps(found)
     assert str(Path.home()) + "/" not in text
     assert platform.node() not in found["command"]

@@ -62,10 +62,9 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def _anonymous(word: str) -> str:
     """An argument without directories: `--out=/home/me/runs/a` becomes `--out=a`."""
-    option, equals, value = word.rpartition("=")
-    if not re.match(r"[/~\\]|[A-Za-z]:[\\/]", value):
-        return word
-    return option + equals + re.split(r"[/\\]+", value.rstrip("/\\"))[-1]
+    return re.sub(
+        r"(^|[=:,])([/~\\][^=:,]*)", lambda m: m[1] + re.split(r"[/\\]", m[2].rstrip("/\\"))[-1], word
+    )
 
 
 def _version(package: str) -> str | None:

@@ -32,7 +32,7 @@ class RecordWriter:
         except OSError as error:
             raise FileError(f"{self.path}: records cannot be written there ({error.strerror})") from error
         # A killed process may have left half a line, and the next record must not go on from there.
-        self._rewrite(math.inf)
+        self._keep(math.inf)
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Record one training step."""
@@ -43,9 +43,9 @@ class RecordWriter:
         self._write("epoch", record)
 
     def truncate_after(self, global_step: int) -> None:
-        """Drop the records of later steps, as a whole or not at all."""
+        """Drop the records of later steps."""
         self._file.close()
-        self._rewrite(global_step)
+        self._keep(global_step)
 
     def sync(self) -> None:
         """Wait until all records are on the disk. Call it before a checkpoint that relies on them."""
@@ -73,26 +73,19 @@ class RecordWriter:
                 f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
             ) from error
 
-    def _rewrite(self, last: float) -> None:
-        """Keep whole records up to a step. The old file stays until the new one is complete."""
-        kept = []
-        whole = True
+    def _keep(self, last: float) -> None:
+        """Cut the file off behind the last whole record of a step, and go on from there.
+
+        Steps never decrease, so what is to go is all at the end, and shortening a file is one operation
+        that a kill cannot leave half done.
+        """
+        end = 0
         for line, record in _lines(self.path):
-            whole = whole and record is not None
-            if record is not None and record["global_step"] <= last:
-                kept.append(line)
-            else:
-                whole = False
-        if not whole:
-            partial = self.path.with_name(f"{self.path.name}.partial")
-            try:
-                with partial.open("wb") as file:
-                    file.writelines(kept)
-                    file.flush()
-                    os.fsync(file.fileno())
-                partial.replace(self.path)
-            except OSError as error:
-                raise FileError(f"{partial}: cannot be written ({error.strerror})") from error
+            if record is None or record["global_step"] > last:
+                break
+            end += len(line)
+        if end != self.path.stat().st_size:
+            os.truncate(self.path, end)
         self._file = self.path.open("ab", buffering=0)
 
 

@@ -17,9 +17,11 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | Path, resumed_at: int | None = None) -> None:
-        writer = need("torch.utils.tensorboard", "the TensorBoard log").SummaryWriter
+        need("tensorboard", "the TensorBoard log")
+        from torch.utils.tensorboard import SummaryWriter
+
         purge = None if resumed_at is None else resumed_at + 1
-        self._writer = writer(str(directory), purge_step=purge)
+        self._writer: Any = SummaryWriter(str(directory), purge_step=purge)
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Log one training step."""
