@@ -114,6 +114,17 @@ def test_labels_never_leave_the_client_in_a_u_shape(start: Start, monkeypatch: p
     assert not any(isinstance(message, Labels) for message in seen)
 
 
+@pytest.mark.parametrize("sync", ["step", "2"])
+def test_a_client_half_without_weights(start: Start, plain_model: str, sync: str) -> None:
+    session = start("model.name=plain_nets:dropping", "model.cut=0", f"train.sync={sync}")
+    for _ in range(4):
+        assert session.step().loss > 0
+    other = start("model.name=plain_nets:dropping", "model.cut=0", f"train.sync={sync}")
+    other.restore(*session.state())
+    assert other.step().loss == session.step().loss
+    assert session.evaluate().samples == len(session.data.test)
+
+
 def test_the_same_seed_gives_the_same_run(start: Start) -> None:
     first, second, other = (start(*RANDOM, f"seed={seed}") for seed in (5, 5, 6))
     losses = [[session.step().loss for _ in range(5)] for session in (first, second, other)]

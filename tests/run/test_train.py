@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +95,27 @@ def test_a_resumed_run_is_the_same_run(configure: Configure, tmp_path: Path, sto
     a, b = final(whole), final(broken)
     assert a.tensors.keys() == b.tensors.keys()
     assert all(torch.equal(a.tensors[name], b.tensors[name]) for name in a.tensors)
+
+
+class Signal(Quiet):
+    """Presses Ctrl-C in the middle of a run."""
+
+    def step(self, record: Any) -> None:
+        if record["global_step"] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_saves_before_it_stops(configure: Configure, tmp_path: Path) -> None:
+    whole = configure(f"output.dir={tmp_path / 'whole'}")
+    train(whole)
+    config = configure()
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, progress=Signal())
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert checkpoint.steps(Path(config.output.dir) / "checkpoints") == [4]
+    train(config, resume=True)
+    assert records(config) == records(whole)
 
 
 def test_a_finished_run_resumes_to_its_result(configure: Configure) -> None:

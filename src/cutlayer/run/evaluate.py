@@ -49,13 +49,13 @@ def current(loop: Loop) -> SyncDown:
         clients, share = list(range(len(plan.samples))), Share.WEIGHTS
     ask = Ask(loop.number, share)
     loop.transport.announce(clients, ask)
-    shared = []
+    mean = loop.aggregator.running([plan.samples[c] for c in clients])
     for client in clients:
         message = loop.transport.receive(client)
         if not isinstance(message, SyncUp):
             raise MessageError(f"client {client} answered {type(message).__name__} when asked to share")
-        shared.append(message)
-    return loop.aggregator.evaluated(shared, [plan.samples[c] for c in clients], loop.number)
+        mean.add(message)
+    return mean.for_evaluation(loop.number)
 
 
 @torch.no_grad()

@@ -26,6 +26,7 @@ def per_client(loop: "Loop", step: Step) -> list[float]:
     losses = []
     for client, weight in zip(step.clients, shares(step.samples, loop.weighting), strict=True):
         losses.append(_one(loop, step, client, weight))
+        loop.collect(step, wait=False)
     loop.update_server(step)
     return losses
 
@@ -36,6 +37,7 @@ def one_after_another(loop: "Loop", step: Step) -> list[float]:
     for client in step.clients:
         losses.append(_one(loop, step, client, 1.0))
         loop.update_server(step)
+        loop.collect(step, wait=False)
     return losses
 
 
@@ -63,7 +65,7 @@ def u_shaped(loop: "Loop", step: Step) -> list[float]:
         with loop.timeline.server("server"):
             features = loop.server.forward(client, smashed)
         loop.send_down(step, client, Smashed, features)
-    loop.timeline.barrier()
+    loop.timeline.advance()
     for client, weight in zip(step.clients, weights, strict=True):
         gradient = loop.receive_tensor(step, client, Gradient)
         with loop.timeline.server("server"):
@@ -81,7 +83,7 @@ def u_shaped_fused(loop: "Loop", step: Step) -> list[float]:
     with loop.timeline.server("server"):
         features = torch.split(loop.server.forward(0, torch.cat(smashed)), list(step.samples))
     _to_each(loop, step, Smashed, list(features))
-    loop.timeline.barrier()
+    loop.timeline.advance()
     gradients = [loop.receive_tensor(step, client, Gradient) for client in step.clients]
     with loop.timeline.server("server"):
         # The weights enter the server's gradients but not what goes back to the clients.

@@ -5,13 +5,14 @@ through clients in client order; so do all its sums. See docs/training.md for th
 """
 
 import math
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from cutlayer.errors import DivergedError, MessageError, NonFiniteError
-from cutlayer.run.aggregator import Aggregator
+from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.data.seeds import derive
@@ -41,6 +42,16 @@ from cutlayer.wire.transport import Transport
 M = TypeVar("M", bound=Message)
 
 
+@dataclass
+class Turns:
+    """What has come in at the end of the clients' turns."""
+
+    step: Step
+    gradients: RunningMean
+    weights: dict[int, SyncUp] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+
+
 class Loop:
     """Runs steps. `number` is the next one."""
 
@@ -64,13 +75,14 @@ class Loop:
         self._exchange = EXCHANGES[config.train.mode, config.train.server_batching]
         # Bytes of means that were sent, whose time counts with the next turn.
         self._down: dict[int, int] = {}
+        self._turns: Turns
         self._raw: dict[str, int] = {}
 
     def step(self) -> Outcome:
         """Run the next step."""
         step = self.plan.at(self.number)
         before = self.transport.meter.snapshot()
-        self.timeline.begin()
+        self.timeline.begin(phases=3 if self.plan.train.mode == "u-shaped" else 2)
         try:
             outcome = self._run(step)
         except NonFiniteError as error:
@@ -90,29 +102,17 @@ class Loop:
 
     def _run(self, step: Step) -> Outcome:
         turn = Turn(step.number, step.epoch, step.step, step.lr, step.share)
-        size = turn.size
         for client in step.clients:
-            # The turn follows the last step's mean: one latency for both.
-            self.timeline.transfer(client, Direction.DOWN, size + self._down.pop(client, 0))
+            self.timeline.turn(client, turn.size + self._down.pop(client, 0))
+        self._turns = Turns(step, self.aggregator.running(step.samples))
         self.transport.announce(step.clients, turn)
         losses = self._exchange(self, step)
-        self.timeline.barrier()
-        shared, reports = {}, []
-        for client, samples in zip(step.clients, step.samples, strict=True):
-            self.trained[client] = self.trained.get(client, 0) + samples
-            if step.share != Share.NOTHING:
-                shared[client] = self._expect(step, client, SyncUp)
-            report = self._expect(step, client, Report)
-            # The exact bytes of what went up at the end of the turn, in one message's latency.
-            self.timeline.transfer(
-                client, Direction.UP, report.size + (shared[client].size if client in shared else 0)
-            )
-            self.timeline.reported(client, report)
-            reports.append(report)
-        self.timeline.barrier()
+        self.timeline.advance()
+        self.collect(step, wait=True)
         if step.share != Share.NOTHING:
-            self._synchronise(step, shared)
-            self.timeline.barrier()
+            self._synchronise(step, self._turns)
+        self.timeline.end()
+        reports = self._turns.reports
         weights = shares(step.samples, self.weighting)
         losses = losses or [report.loss for report in reports]
         return Outcome(
@@ -122,23 +122,49 @@ class Loop:
             error=sum(w * report.error for w, report in zip(weights, reports, strict=True)),
         )
 
-    def _synchronise(self, step: Step, shared: dict[int, SyncUp]) -> None:
+    def collect(self, step: Step, wait: bool) -> None:
+        """Take what clients send at the end of their turns, in client order: all, or what is there already.
+
+        Gradients are added up as they come, so that those of a thousand clients need not wait in memory.
+        """
+        turns = self._turns
+        while len(turns.reports) < len(step.clients):
+            client = step.clients[len(turns.reports)]
+            if not (wait or self.transport.ready(client)):
+                return
+            shared = self._expect(step, client, SyncUp) if step.share != Share.NOTHING else None
+            report = self._expect(step, client, Report)
+            self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
+            self.trained[client] = self.trained.get(client, 0) + report.samples
+            turns.reports.append(report)
+            if step.share == Share.GRADIENTS and shared is not None:
+                with self.timeline.server("sync"):
+                    turns.gradients.add(shared)
+            elif shared is not None:
+                turns.weights[client] = shared
+
+    def _synchronise(self, step: Step, turns: Turns) -> None:
+        everybody = range(len(self.plan.samples))
         if step.heir is not None:
-            (message,) = shared.values()
-            self._share(self.aggregator.handed_over(message, step), [step.heir])
+            (shared,) = turns.weights.values()
+            self._share(self.aggregator.handed_over(shared, step), [step.heir])
             self.holder = step.heir
             return
-        samples = dict(zip(step.clients, step.samples, strict=True))
+        mean = turns.gradients
         if step.share == Share.WEIGHTS:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
             samples = dict(sorted(self.trained.items()))
-            for client in samples.keys() - shared.keys():
-                self.transport.send(client, Ask(step.number, Share.WEIGHTS))
-                shared[client] = self._expect(step, client, SyncUp)
             self.trained.clear()
+            mean = self.aggregator.running(list(samples.values()))
+            for client in samples:
+                if client not in turns.weights:
+                    self.transport.send(client, Ask(step.number, Share.WEIGHTS))
+                    turns.weights[client] = self._expect(step, client, SyncUp)
+                with self.timeline.server("sync"):
+                    mean.add(turns.weights.pop(client))
         with self.timeline.server("sync"):
-            mean = self.aggregator.mean([shared[c] for c in samples], list(samples.values()), step)
-        self._share(mean, range(len(self.plan.samples)))
+            message = mean.message(step)
+        self._share(message, everybody)
 
     def _share(self, message: SyncDown, clients: list[int] | range) -> None:
         for client in clients:
@@ -158,7 +184,7 @@ class Loop:
         """A client's smashed data and labels."""
         message = self._expect(step, client, Smashed)
         labels = self._expect(step, client, Labels)
-        self.timeline.transfer(client, Direction.UP, message.size + labels.size)
+        self.timeline.up(client, message.size + labels.size)
         with self.timeline.server("server_decode"):
             smashed = self.crossings.decode(message.body)
             unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
@@ -170,7 +196,7 @@ class Loop:
     def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
         """A client's smashed data, or the gradient from its tail."""
         message = self._expect(step, client, kind)
-        self.timeline.transfer(client, Direction.UP, message.size)
+        self.timeline.up(client, message.size)
         with self.timeline.server("server_decode"):
             tensor = self.crossings.decode(message.body)
         self._count_raw(Direction.UP, message, tensor)
@@ -181,7 +207,7 @@ class Loop:
         what = "down" if kind is Gradient else "down-features"
         with self.timeline.server("server_encode"):
             frame = self.crossings.encode(self.crossings.down, tensor, what, client, step.epoch, step.step)
-        self.timeline.transfer(client, Direction.DOWN, len(frame))
+        self.timeline.down(client, len(frame))
         message = kind(step.number, frame)
         self._count_raw(Direction.DOWN, message, tensor)
         self.transport.send(client, message)

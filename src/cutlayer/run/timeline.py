@@ -25,23 +25,29 @@ STAGES = (
 class Timeline:
     """Seconds by stage as measured, and the virtual clock of a run with a link.
 
-    Clients work at the same time, each on its own link: `client` and the two transfers lengthen only that
-    client's own line, and `barrier` lets the server wait for the longest. What the server does lengthens
-    the clock for everybody.
+    A step is a row of phases. In each, clients work at the same time, each on its own link, then the server
+    waits for the slowest and works: smashed data up and server, gradients down and what is shared up, and
+    one phase more in a U-shape. What the server sends belongs to the phase that follows its work.
     """
 
     def __init__(self, link: Link | None) -> None:
         self.link = link
         self.clock = VirtualClock()
         self.seconds = dict.fromkeys(STAGES, 0.0)
-        self._lines: dict[int, float] = {}
-        self._server = 0.0
+        self._clients: list[dict[int, float]] = []
+        self._server: list[float] = []
+        self._phase = 0
 
-    def begin(self) -> None:
+    def begin(self, phases: int) -> None:
         """Begin a step."""
         self.seconds = dict.fromkeys(STAGES, 0.0)
-        self._lines.clear()
-        self._server = 0.0
+        self._clients = [{} for _ in range(phases)]
+        self._server = [0.0] * phases
+        self._phase = 0
+
+    def advance(self) -> None:
+        """The server's work so far is done, and all clients go on from it."""
+        self._phase += 1
 
     @contextmanager
     def server(self, stage: str) -> Iterator[None]:
@@ -50,24 +56,40 @@ class Timeline:
         yield
         spent = perf_counter() - began
         self.seconds[stage] += spent
-        self._server += spent
+        self._server[self._phase] += spent
 
-    def transfer(self, client: int, direction: Direction, nbytes: int) -> None:
-        """Messages that travel together: the latency counts once."""
-        if self.link is not None:
-            taken = self.link.seconds(direction, nbytes)
-            self._lines[client] = self._lines.get(client, 0.0) + taken
+    def up(self, client: int, nbytes: int) -> None:
+        """Messages that go up together."""
+        self._transfer(client, Direction.UP, nbytes, self._phase)
 
-    def reported(self, client: int, report: Report) -> None:
-        """What a client says about its turn."""
-        own = (report.data, report.forward, report.encode, report.decode, report.backward)
-        for stage, spent in zip(STAGES, own, strict=False):
+    def down(self, client: int, nbytes: int) -> None:
+        """What the server sends after its work."""
+        self._transfer(client, Direction.DOWN, nbytes, self._phase + 1)
+
+    def turn(self, client: int, nbytes: int) -> None:
+        """What a client gets before its turn, and what came down just before: one latency for both."""
+        self._transfer(client, Direction.DOWN, nbytes, 0)
+
+    def finished(self, client: int, report: Report, nbytes: int) -> None:
+        """What a client says about its turn, and the bytes that it sent at its end."""
+        before = (report.data, report.forward, report.encode)
+        behind = (report.decode, report.backward)
+        for stage, spent in zip(STAGES, (*before, *behind), strict=False):
             self.seconds[stage] += spent
-        self._lines[client] = self._lines.get(client, 0.0) + sum(own)
+        self._add(client, sum(before), 0)
+        self._add(client, sum(behind), -1)
+        self._transfer(client, Direction.UP, nbytes, -1)
 
-    def barrier(self) -> None:
-        """The server has waited for all clients, and done its own work."""
-        self.clock.parallel(self._lines.values())
-        self._lines.clear()
-        self.clock.add(self._server)
-        self._server = 0.0
+    def end(self) -> None:
+        """Put the step on the clock."""
+        for clients, server in zip(self._clients, self._server, strict=True):
+            self.clock.parallel(clients.values())
+            self.clock.add(server)
+
+    def _transfer(self, client: int, direction: Direction, nbytes: int, phase: int) -> None:
+        if self.link is not None:
+            self._add(client, self.link.seconds(direction, nbytes), phase)
+
+    def _add(self, client: int, seconds: float, phase: int) -> None:
+        line = self._clients[phase]
+        line[client] = line.get(client, 0.0) + seconds

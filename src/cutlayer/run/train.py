@@ -20,6 +20,7 @@ from cutlayer.run import checkpoint
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.epochs import EpochSums
+from cutlayer.run.interrupt import Interrupt
 from cutlayer.run.outcome import Result, Scored
 from cutlayer.run.progress import Display, Quiet
 from cutlayer.run.provenance import provenance
@@ -35,7 +36,7 @@ def train(
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 
     `data` can be given by a caller who has loaded it already. The global random state of PyTorch is the
-    same afterwards as before.
+    same afterwards as before. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
     """
     directory = Path(config.output.dir)
     if not resume and (directory / "records.jsonl").exists():
@@ -45,7 +46,8 @@ def train(
         run = _Run(config, Session(config, data), directory, shown)
         try:
             run.begin(resume)
-            return run.complete()
+            with Interrupt() as interrupt:
+                return run.complete(interrupt)
         finally:
             run.close()
 
@@ -79,16 +81,15 @@ class _Run:
             self.best = (float(best[0]), int(best[1])) if best else None
             self.scored = Scored(**scored) if scored else None
         self.records.truncate_after(self.session.number)
-        (self.directory / "config.toml").write_text(self.config.to_toml(), encoding="utf-8")
+        self._write("config.toml", self.config.to_toml())
         Card.of(self.session.data).write(self.directory)
-        about = json.dumps(provenance(self.config.seed), indent=2)
-        (self.directory / "provenance.json").write_text(about + "\n", encoding="utf-8")
+        self._write("provenance.json", json.dumps(provenance(self.config.seed), indent=2) + "\n")
         if self.config.output.tensorboard:
             resumed_at = self.session.number if resume else None
             self.tensorboard = TensorBoard(self.directory / "tensorboard", resumed_at)
         self.shown.begin(self.config.train.epochs, self.session.plan.total, self.session.number)
 
-    def complete(self) -> Result:
+    def complete(self, interrupt: Interrupt) -> Result:
         """Run all steps that are left."""
         every = self.config.train.checkpoint_every
         while not self.session.done:
@@ -101,8 +102,10 @@ class _Run:
             self.sums.add(outcome)
             if outcome.step.last:
                 self._end_epoch(outcome.step.epoch)
-            elif every and self.session.number % every == 0:
+            elif interrupt.requested or (every and self.session.number % every == 0):
                 self._save()
+            if interrupt.requested and not self.session.done:
+                raise KeyboardInterrupt
         return self._result()
 
     def close(self) -> None:
@@ -140,6 +143,12 @@ class _Run:
                 number - 1,
             )
         return scored
+
+    def _write(self, name: str, text: str) -> None:
+        """Whole or not at all: a run that is killed meanwhile must still find its settings."""
+        partial = self.directory / f"{name}.partial"
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(self.directory / name)
 
     def _tell(self, kind: str, record: dict[str, Any]) -> None:
         for listener in (self.records, self.tensorboard, self.shown):

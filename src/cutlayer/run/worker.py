@@ -173,6 +173,9 @@ class Worker:
             buffers = self.crossings.decode(second) if second else self.half.buffer_vector()
             self.examiner.load(weights, buffers)
         elif message.share == Share.GRADIENTS:
+            # A half without weights has no gradients to share.
+            if not first:
+                return ()
             self.half.apply_mean(lambda: self.crossings.decode(first), message.lr, message.number)
         else:
             if first:

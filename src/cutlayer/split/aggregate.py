@@ -3,7 +3,7 @@
 Sums run in client order, never in order of arrival: the result must not depend on the network.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from torch import Tensor
@@ -23,19 +23,12 @@ def shares(samples: Sequence[int], weighting: Weighting) -> list[float]:
     return [1 / len(samples)] * len(samples)
 
 
-def weighted_sum(vectors: Iterable[Tensor], weights: Sequence[float]) -> Tensor:
-    """The sum of weight times vector, in the order given. The vectors may come one at a time.
+def add_weighted(total: Tensor | None, vector: Tensor, weight: float) -> Tensor:
+    """The sum so far (None before the first) plus weight times vector. `total` is written to.
 
-    One vector of weight 1 comes back bit for bit, so a run with one client is plain training.
+    A mean over clients is made of these, one client at a time. One vector of weight 1 comes back bit for
+    bit, so a run with one client is plain training.
     """
-    total: Tensor | None = None
-    for vector, weight in zip(vectors, weights, strict=True):
-        total = vector * weight if total is None else total.add_(vector, alpha=weight)
     if total is None:
-        raise ValueError("there is nothing to average")
-    return total
-
-
-def mean(vectors: Sequence[Tensor], samples: Sequence[int], weighting: Weighting = "clients") -> Tensor:
-    """The mean over clients of gradients, of weights, or of batch-norm running statistics."""
-    return weighted_sum(vectors, shares(samples, weighting))
+        return vector if weight == 1.0 else vector * weight
+    return total.add_(vector, alpha=weight)

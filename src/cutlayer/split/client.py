@@ -106,9 +106,11 @@ class ClientHalf:
         return loss.detach(), found[0]
 
     def gradient_vector(self) -> Tensor:
-        """The gradients of all weights, head first; a weight without a gradient counts as zeros."""
+        """The gradients of all weights, head first, once; a weight without a gradient counts as zeros."""
         found = zip(self.gradients, self.model.parameters, strict=True)
-        return flatten([torch.zeros_like(p) if g is None else g for g, p in found])
+        vector = flatten([torch.zeros_like(p) if g is None else g for g, p in found])
+        self.gradients = []
+        return vector
 
     def step(self, lr: float) -> None:
         """Update this client's own weights with its own gradients."""

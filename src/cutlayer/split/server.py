@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from cutlayer.split.aggregate import add_weighted
 from cutlayer.split.client import MakeOptimizer
 
 
@@ -79,12 +80,9 @@ class ServerHalf:
 
     def _collect(self, output: Tensor, smashed: Tensor, gradient: Tensor | None, weight: float) -> Tensor:
         found = torch.autograd.grad(output, [smashed, *self.parameters], gradient, allow_unused=True)
-        own = found[1:]
-        if self._collected is None:
-            self._collected = [None if g is None else g if weight == 1.0 else g * weight for g in own]
-        else:
-            for i, g in enumerate(own):
-                before = self._collected[i]
-                if g is not None:
-                    self._collected[i] = g * weight if before is None else before.add_(g, alpha=weight)
+        before = self._collected or [None] * len(self.parameters)
+        self._collected = [
+            old if new is None else add_weighted(old, new, weight)
+            for old, new in zip(before, found[1:], strict=True)
+        ]
         return torch.zeros_like(smashed) if found[0] is None else found[0]

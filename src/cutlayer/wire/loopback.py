@@ -38,6 +38,10 @@ class Loopback:
             raise MessageError(f"client {client} has nothing to say: the loop waits for a message too many")
         return parse(*self._outbox[client].popleft())
 
+    def ready(self, client: int) -> bool:
+        """See `Transport.ready`. Clients that were sent something have answered."""
+        return bool(self._outbox[client])
+
     def _work(self, client: int) -> None:
         inbox = self._inbox[client]
         while inbox:

@@ -28,3 +28,6 @@ class Transport(Protocol):
 
     def receive(self, client: int) -> Message:
         """The client's next message. Waits for it."""
+
+    def ready(self, client: int) -> bool:
+        """Whether all that the client sends at the end of its turn is there, so that nobody would wait."""
