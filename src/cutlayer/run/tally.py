@@ -61,7 +61,7 @@ class Tally:
         if not math.isnan(self.accuracy):
             parts.append(f"accuracy {self.accuracy:.2%}")
         parts += [f"up {size(self.up)}", f"down {size(self.down)}"]
-        if self.sent and self.raw:
+        if self.sent and self.raw > 1.05 * self.sent:
             parts.append(f"smashed data {self.raw / self.sent:.1f}x smaller")
         return "  ".join(parts)
 
