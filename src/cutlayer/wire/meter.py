@@ -47,6 +47,8 @@ class Meter:
         # Streams of several clients report from threads of their own.
         self._lock = threading.Lock()
         self._counts: dict[int | None, Snapshot] = {}
+        # Kept beside the counts, so that a snapshot costs the same with a thousand clients.
+        self._total: Snapshot = {}
 
     def add(self, kind: Kind, direction: Direction, nbytes: int, client: int | None = None) -> None:
         """Count bytes that were sent. Leave `client` out for traffic that belongs to none of them."""
@@ -54,13 +56,13 @@ class Meter:
             raise InputError(f"{nbytes} bytes cannot have been sent")
         key = f"{Direction(direction)}/{Kind(kind)}"
         with self._lock:
-            counts = self._counts.setdefault(client, {})
-            counts[key] = counts.get(key, 0) + nbytes
+            for counts in (self._counts.setdefault(client, {}), self._total):
+                counts[key] = counts.get(key, 0) + nbytes
 
     def snapshot(self) -> Snapshot:
         """All bytes so far."""
         with self._lock:
-            return _complete(*self._counts.values())
+            return _complete(self._total)
 
     def since(self, previous: Mapping[str, int]) -> Snapshot:
         """The bytes since an earlier snapshot."""
@@ -83,17 +85,19 @@ class Meter:
             int(client) if client else None: {str(key): int(n) for key, n in found.items()}
             for client, found in state.items()
         }
+        total: Snapshot = {}
+        for found in counts.values():
+            for key, n in found.items():
+                total[key] = total.get(key, 0) + n
         with self._lock:
-            self._counts = counts
+            self._counts, self._total = counts, total
 
 
-def _complete(*parts: Mapping[str, int]) -> Snapshot:
-    """The sum of counts, with a key for each kind and totals for each direction."""
+def _complete(counts: Mapping[str, int]) -> Snapshot:
+    """Counts with a key for each kind, and totals for each direction."""
     total: Snapshot = {}
     for direction in Direction:
-        by_kind = {
-            f"{direction}/{kind}": sum(part.get(f"{direction}/{kind}", 0) for part in parts) for kind in Kind
-        }
+        by_kind = {f"{direction}/{kind}": counts.get(f"{direction}/{kind}", 0) for kind in Kind}
         total[str(direction)] = sum(by_kind.values())
         total |= by_kind
     return total
