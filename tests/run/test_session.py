@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+import cutlayer
 from cutlayer.codecs import inspect
 from cutlayer.errors import DataError, DivergedError, MessageError, ParameterError
 from cutlayer.run.config import Config
@@ -194,6 +195,25 @@ def test_workers_refuse_messages_out_of_place(start: Start) -> None:
     list(worker(Turn(0, 0, 0, 0.1, Share.GRADIENTS)))
     with pytest.raises(MessageError, match="not the step in progress"):
         worker(Gradient(1, b""))
+
+
+def test_the_server_believes_no_client(start: Start) -> None:
+    def replaced(change: Callable[[Message], Message]) -> Session:
+        session = start()
+        real = session.loop.transport.receive
+        session.loop.transport.receive = lambda client: change(real(client))  # type: ignore[method-assign]
+        return session
+
+    small = cutlayer.codec("dense").encode(torch.zeros(3, 4, 4, 4))
+    for change, complaint in (
+        (lambda m: Smashed(m.number, small) if isinstance(m, Smashed) else m, "its batch of step 0 has 8"),
+        (lambda m: Labels(m.number, b"", 0) if isinstance(m, Labels) else m, "0 labels for 8 samples"),
+        (lambda m: Labels(m.number, b"\xff" * 4, 8) if isinstance(m, Labels) else m, "classes 0 to 9"),
+        (lambda m: Gradient(m.number, b"") if isinstance(m, Smashed) else m, "expected a Smashed of step 0"),
+        (lambda m: Smashed(7, m.content) if isinstance(m, Smashed) else m, "of step 7; expected"),
+    ):
+        with pytest.raises(MessageError, match=complaint):
+            replaced(change).step()
 
 
 def test_repeated_means_are_harmless(start: Start) -> None:

@@ -44,9 +44,9 @@ M = TypeVar("M", bound=Message)
 
 @dataclass
 class Turns:
-    """What has come in at the end of the clients' turns."""
+    """The turns of a step: how large the batches are, and what has come in at their ends."""
 
-    step: Step
+    planned: dict[int, int]
     gradients: RunningMean
     weights: dict[int, SyncUp] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
@@ -104,7 +104,8 @@ class Loop:
         turn = Turn(step.number, step.epoch, step.step, step.lr, step.share)
         for client in step.clients:
             self.timeline.turn(client, turn.size + self._down.pop(client, 0))
-        self._turns = Turns(step, self.aggregator.running(step.samples))
+        planned = dict(zip(step.clients, step.samples, strict=True))
+        self._turns = Turns(planned, self.aggregator.running(step.samples))
         self.transport.announce(step.clients, turn)
         losses = self._exchange(self, step)
         self.timeline.advance()
@@ -135,7 +136,7 @@ class Loop:
             shared = self._expect(step, client, SyncUp) if step.share != Share.NOTHING else None
             report = self._expect(step, client, Report)
             self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
-            self.trained[client] = self.trained.get(client, 0) + report.samples
+            self.trained[client] = self.trained.get(client, 0) + turns.planned[client]
             turns.reports.append(report)
             if step.share == Share.GRADIENTS and shared is not None:
                 with self.timeline.server("sync"):
@@ -188,7 +189,7 @@ class Loop:
         with self.timeline.server("server_decode"):
             smashed = self.crossings.decode(message.body)
             unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
-        self._count_raw(Direction.UP, message, smashed)
+        self._accept(step, client, message, smashed)
         if len(unpacked) != len(smashed):
             raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
         return smashed, unpacked
@@ -199,7 +200,7 @@ class Loop:
         self.timeline.up(client, message.size)
         with self.timeline.server("server_decode"):
             tensor = self.crossings.decode(message.body)
-        self._count_raw(Direction.UP, message, tensor)
+        self._accept(step, client, message, tensor)
         return tensor
 
     def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
@@ -212,13 +213,22 @@ class Loop:
         self._count_raw(Direction.DOWN, message, tensor)
         self.transport.send(client, message)
 
+    def _accept(self, step: Step, client: int, message: Message, tensor: Tensor) -> None:
+        planned = self._turns.planned[client]
+        if not tensor.dim() or len(tensor) != planned:
+            raise MessageError(
+                f"client {client} sent {type(message).__name__} of shape {list(tensor.shape)}; its batch of "
+                f"step {step.number} has {planned} samples"
+            )
+        self._count_raw(Direction.UP, message, tensor)
+
     def _count_raw(self, direction: Direction, message: Message, tensor: Tensor) -> None:
         key = f"{direction}/{message.kind}"
         self._raw[key] = self._raw.get(key, 0) + 4 * tensor.numel()
 
     def _expect(self, step: Step, client: int, kind: type[M]) -> M:
         message = self.transport.receive(client)
-        if not isinstance(message, kind) or message.number != step.number:
+        if type(message) is not kind or message.number != step.number:
             raise MessageError(
                 f"client {client} sent a {type(message).__name__} of step {message.number}; expected a "
                 f"{kind.__name__} of step {step.number}"
