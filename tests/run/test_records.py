@@ -68,6 +68,16 @@ def test_a_resumed_file_is_the_same_byte_for_byte(tmp_path):
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 
+def test_only_one_writer_at_a_time(tmp_path):
+    with RecordWriter(tmp_path / "r") as first:
+        first.step({"global_step": 1})
+        with pytest.raises(FileError, match="another process is training"):
+            RecordWriter(tmp_path / "r")
+    with RecordWriter(tmp_path / "r") as second:
+        second.step({"global_step": 2})
+    assert [r["global_step"] for r in read(tmp_path / "r")] == [1, 2]
+
+
 def test_a_torn_last_line_is_left_out(tmp_path):
     path = tmp_path / "r"
     path.write_bytes(b'{"kind": "step", "global_step": 1}\n{"kind": "st')

@@ -7,6 +7,7 @@ step. Resuming from a checkpoint of step n therefore drops the records beyond n,
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
@@ -15,6 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError, RecordError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 class RecordWriter:
@@ -28,11 +34,16 @@ class RecordWriter:
         self.path = Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.touch()
+            self._file = self.path.open("ab", buffering=0)
         except OSError as error:
             raise FileError(f"{self.path}: records cannot be written there ({error.strerror})") from error
-        # A killed process may have left half a line, and the next record must not go on from there.
-        self._keep(math.inf)
+        try:
+            self._lock()
+            # A killed process may have left half a line, and the next record must not go on from there.
+            self.truncate_after(math.inf)
+        except Exception:
+            self.close()
+            raise
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Record one training step."""
@@ -42,10 +53,19 @@ class RecordWriter:
         """Record the end of an epoch."""
         self._write("epoch", record)
 
-    def truncate_after(self, global_step: int) -> None:
-        """Drop the records of later steps."""
-        self._file.close()
-        self._keep(global_step)
+    def truncate_after(self, global_step: float) -> None:
+        """Drop the records of later steps, and a last line that is torn.
+
+        Steps never decrease, so what is to go is all at the end, and shortening a file is one operation
+        that a kill cannot leave half done.
+        """
+        end = 0
+        for line, record in _lines(self.path):
+            if record is None or record["global_step"] > global_step:
+                break
+            end += len(line)
+        if end != self.path.stat().st_size:
+            os.ftruncate(self._file.fileno(), end)
 
     def sync(self) -> None:
         """Wait until all records are on the disk. Call it before a checkpoint that relies on them."""
@@ -64,29 +84,24 @@ class RecordWriter:
     def _write(self, kind: str, record: Mapping[str, Any]) -> None:
         if not isinstance(record.get("global_step"), int):
             raise RecordError(f"a record of kind {kind} needs its global_step, a whole number")
-        line = to_json({"kind": kind, **record}) + "\n"
+        line = (to_json({"kind": kind, **record}) + "\n").encode()
         try:
             # One unbuffered write: what is killed between two records leaves whole lines behind.
-            self._file.write(line.encode())
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise FileError(
                 f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
             ) from error
 
-    def _keep(self, last: float) -> None:
-        """Cut the file off behind the last whole record of a step, and go on from there.
-
-        Steps never decrease, so what is to go is all at the end, and shortening a file is one operation
-        that a kill cannot leave half done.
-        """
-        end = 0
-        for line, record in _lines(self.path):
-            if record is None or record["global_step"] > last:
-                break
-            end += len(line)
-        if end != self.path.stat().st_size:
-            os.truncate(self.path, end)
-        self._file = self.path.open("ab", buffering=0)
+    def _lock(self) -> None:
+        """Refuse a second process that resumes a run which is still going. A kill lifts the lock."""
+        if fcntl is None:
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise FileError(f"{self.path}: another process is training this run; wait for it") from error
 
 
 def read(path: str | Path) -> Iterator[dict[str, Any]]:
