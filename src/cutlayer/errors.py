@@ -25,6 +25,12 @@
     ├── CutError                  a model cannot be cut there
     ├── ModelError                a model is unknown, or cannot be imported or built
     ├── DataError                 a data set is missing, damaged or does not fit
+    ├── LinkError                 a link (`100mbit,10ms`) is written wrongly
+    ├── RecordError               a run's records are damaged
+    ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
+    ├── ConfigError               a run's configuration is wrong, one line a problem
+    ├── MessageError              a message between client and server is malformed or out of place
+    ├── DivergedError             training met NaN or infinity and stopped
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
 
@@ -123,3 +129,31 @@ class DataError(CutlayerError, ValueError):
 
 class FileError(CutlayerError, OSError):
     """A file is missing, unreadable, of the wrong kind, or in the way."""
+
+
+class LinkError(CutlayerError, ValueError):
+    """A link, such as `100mbit,10ms`, is written wrongly."""
+
+
+class RecordError(CutlayerError, ValueError):
+    """The records of a run are damaged."""
+
+
+class CheckpointError(CutlayerError):
+    """A checkpoint is damaged, belongs to another run, or cannot be written."""
+
+
+class ConfigError(CutlayerError, ValueError):
+    """The configuration of a run is wrong. The message has one line a problem."""
+
+
+class MessageError(CutlayerError, ValueError):
+    """A message between client and server is malformed, or comes where none or another is expected."""
+
+
+class DivergedError(CutlayerError, ArithmeticError):
+    """The loss, or a tensor on its way to the wire, became NaN or infinite. `step` says when."""
+
+    def __init__(self, message: str, step: int) -> None:
+        super().__init__(message)
+        self.step = step

@@ -1,1 +1,1 @@
-"""The commands of the `cutlayer` program, one idea a file. Each file has a `register(app)`."""
+"""The commands of `cutlayer`, one a file. Each has `register(app)`, which adds it to a typer app."""

@@ -13,7 +13,7 @@ from cutlayer.errors import DataError
 from cutlayer.run.data.records import Record, Records
 from cutlayer.run.data.request import Split
 
-_SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")
+SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")
 # ImageNet's own `test` has no labels, so validation comes first.
 _TEST_ORDER = ("val", "validation", "valid", "test")
 
@@ -57,7 +57,7 @@ def _scan(root: Path, classes: tuple[str, ...]) -> Records:
         labels.extend([label] * len(found))
     if not files:
         raise DataError(
-            f"{root}: the split is empty: no {', '.join(_SUFFIXES)} files in its {len(classes)} class folders"
+            f"{root}: the split is empty: no {', '.join(SUFFIXES)} files in its {len(classes)} class folders"
         )
 
     def read(indices: Tensor) -> Iterator[Record]:
@@ -86,5 +86,5 @@ def _images(folder: Path) -> Iterator[Path]:
     # Some data sets put the images of a class one level deeper, as Tiny-ImageNet does.
     for place, _, names in os.walk(folder):
         for name in names:
-            if name.lower().endswith(_SUFFIXES) and name[0] != ".":
+            if name.lower().endswith(SUFFIXES) and name[0] != ".":
                 yield Path(place, name)

@@ -1,0 +1,101 @@
+"""`cutlayer predict`: labels for samples, through both halves and the codec."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any, Literal
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.commands.evaluate import At
+from cutlayer.errors import FileError
+from cutlayer.run.data.extras import need
+from cutlayer.run.records import to_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("predict")(predict)
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")],
+    source: Annotated[
+        str | None, typer.Option("--data", help="a data set, an image, or a folder of images")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="where data sets lie that are given by name")] = None,
+    split: Annotated[Literal["test", "train"], typer.Option(help="which split of a data set")] = "test",
+    limit: Annotated[int | None, typer.Option(help="take so many samples only", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="write a .csv or .jsonl file instead of to the screen")
+    ] = None,
+    codec: Annotated[
+        str | None, typer.Option(help="another codec than the trained one", metavar="SPEC")
+    ] = None,
+    at: At = "last",
+) -> None:
+    """Predict labels with a trained split model, the codec in place. Without --data, for its own test set.
+
+    \b
+    Examples:
+      cutlayer predict runs/ms --limit 5
+      cutlayer predict runs/ms --data photos/ --out labels.csv
+      cutlayer predict runs/ms --data cifar10 --root ~/data --codec none --out labels.jsonl
+    """
+    need("pydantic", "reading a run")
+    if out is not None and out.suffix not in (".csv", ".jsonl"):
+        raise FileError(f"{out}: predictions go to a .csv or .jsonl file; give it one of these names")
+    from cutlayer.run.predict import Predictor
+    from cutlayer.run.samples import Samples, samples
+    from cutlayer.run.trained import open_run
+
+    trained = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+    if source is None:  # what the run was tested on
+        own = trained.config.data
+        source, root, limit = own.source, root or Path(own.root), limit or own.limit
+    found: Samples = samples(source, trained.card, split, root or Path(), limit)
+    predictor = Predictor(trained, codec)
+    right = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal right
+        names = trained.card.class_names
+        for each in predictor(found.images):
+            row: dict[str, Any] = {"sample": found.names[each.index] if found.names else each.index}
+            row |= {"label": each.label, "name": names[each.label] if names else str(each.label)}
+            row["probability"] = round(each.probability, 6)
+            if found.labels is not None:
+                row["truth"] = int(found.labels[each.index])
+                right += row["truth"] == each.label
+            yield row
+
+    if out is None:
+        _write(rows(), sys.stdout, ".csv")
+    else:
+        try:
+            with out.open("w", encoding="utf-8", newline="") as file:
+                _write(rows(), file, out.suffix)
+        except OSError as error:
+            raise FileError(f"{out}: cannot be written ({error.strerror})") from error
+    total = len(found.images)
+    said = f"{total:,} samples, {show.size(predictor.bytes)} over the cut "
+    said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
+    if found.labels is not None:
+        said += f", accuracy {right / total:.2%}"
+    show.console(stderr=True).print(said)
+
+
+def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:
+    if suffix == ".jsonl":
+        file.writelines(to_json(row) + "\n" for row in rows)
+        return
+    writer: csv.DictWriter[str] | None = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row)

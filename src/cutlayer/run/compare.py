@@ -1,0 +1,96 @@
+"""What runs reached and what they cost, from their records: accuracy against bytes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cutlayer.errors import RecordError
+from cutlayer.run.records import read
+from cutlayer.run.trained import settings
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One run, complete or not."""
+
+    run: str
+    codec: str
+    mode: str
+    clients: int
+    epochs: int
+    """Complete ones."""
+    steps: int
+    accuracy: float
+    """Of the last evaluation; NaN before the first."""
+    best_accuracy: float
+    loss: float
+    """The last epoch's mean training loss."""
+    error: float
+    """The mean compression error of the smashed data, ||x - y||^2 / ||x||^2; NaN if not measured."""
+    bytes: dict[str, int]
+    raw_bytes: dict[str, int]
+    """What the tensors at the cut would have cost as plain float32, by direction and kind."""
+    simulated_seconds: float | None
+    """On the configured link; None without one."""
+
+    @property
+    def total(self) -> int:
+        """All bytes, up and down."""
+        return self.bytes.get("up", 0) + self.bytes.get("down", 0)
+
+    @property
+    def uncompressed(self) -> int:
+        """All bytes, if the tensors at the cut had travelled as plain float32."""
+        return self.total + sum(raw - self.bytes.get(key, 0) for key, raw in self.raw_bytes.items())
+
+    @property
+    def saving(self) -> float:
+        """How many times smaller than float32 the smashed data were on their way up."""
+        sent = self.bytes.get("up/smashed", 0)
+        return self.raw_bytes.get("up/smashed", 0) / sent if sent else math.nan
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON, with the totals."""
+        return asdict(self) | {"total": self.total, "uncompressed": self.uncompressed, "saving": self.saving}
+
+
+def summarize(directory: str | Path) -> Summary:
+    """Add up the records of a run. Those of a run that is still going are summed up as far as it is."""
+    config = settings(directory)
+    path = Path(directory, "records.jsonl")
+    sent: dict[str, int] = {}
+    raw: dict[str, int] = {}
+    errors: list[float] = []
+    last_step: dict[str, Any] = {}
+    epochs: list[dict[str, Any]] = []
+    for record in read(path):
+        if record.get("kind") == "epoch":
+            epochs.append(record)
+            continue
+        last_step = record
+        for sums, found in ((sent, record["bytes"]), (raw, record.get("raw_bytes", {}))):
+            for key, value in found.items():
+                sums[key] = sums.get(key, 0) + value
+        if record.get("error") is not None:
+            errors.append(record["error"])
+    if not last_step:
+        raise RecordError(f"{path}: the run has not made a step yet")
+    scores = [epoch["accuracy"] for epoch in epochs if epoch.get("accuracy") is not None]
+    return Summary(
+        run=Path(directory).name,
+        codec=config.codec.up,
+        mode=config.train.mode,
+        clients=config.train.clients,
+        epochs=len(epochs),
+        steps=last_step["global_step"],
+        accuracy=scores[-1] if scores else math.nan,
+        best_accuracy=max(scores, default=math.nan),
+        loss=epochs[-1]["train_loss"] if epochs else math.nan,
+        error=sum(errors) / len(errors) if errors else math.nan,
+        bytes=sent,
+        raw_bytes=raw,
+        simulated_seconds=None if config.link.spec == "none" else last_step.get("simulated_seconds"),
+    )

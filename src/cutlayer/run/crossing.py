@@ -1,0 +1,45 @@
+"""Tensors to frames and back, each with the seed of its place in the run."""
+
+from torch import Tensor
+
+from cutlayer.codecs import Codec, codec, decode
+from cutlayer.run.config import CodecConfig
+from cutlayer.run.data.seeds import derive
+
+_DENSE = codec("dense")
+
+
+def resolve(spec: str) -> Codec:
+    """The codec of a setting; `none` is dense float32."""
+    return _DENSE if spec == "none" else codec(spec)
+
+
+class Crossings:
+    """The codecs of a run.
+
+    A random codec draws from (seed, client, epoch, step, what), so the same run sends the same bytes on
+    any transport and after any interruption. `up` and `down` are directions: in a U-shape, `up` also
+    carries the tail's gradients and `down` the server's activations.
+    """
+
+    def __init__(self, config: CodecConfig, seed: int) -> None:
+        self.up, self.down, self.sync = (resolve(s) for s in (config.up, config.down, config.sync))
+        self.up_evaluation = self.up.deterministic()
+        self.down_evaluation = self.down.deterministic()
+        self.exact = self.up == _DENSE
+        self.measure = config.measure and not self.exact
+        self.seed = seed
+
+    def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
+        """A tensor as a frame. `what` keeps two crossings at the same place apart."""
+        return how.encode(x, seed=derive(f"codec/{what}", self.seed, client, epoch, step))
+
+    @staticmethod
+    def plain(x: Tensor) -> bytes:
+        """A tensor as it is; nothing at all if it has no elements."""
+        return _DENSE.encode(x) if x.numel() else b""
+
+    @staticmethod
+    def decode(frame: bytes) -> Tensor:
+        """The tensor in a frame."""
+        return decode(frame)

@@ -1,0 +1,78 @@
+"""Evaluation: the test set through both halves and the codec, batch-norm statistics averaged before.
+
+The test set stays with a client, the evaluator. What clients hold is averaged first (all of it if their
+weights differ, only batch-norm statistics if they do not) and sent to the evaluator, which keeps it apart
+from its training state. The traffic is counted on a meter of its own.
+"""
+
+from time import perf_counter
+
+import torch
+
+from cutlayer.errors import MessageError
+from cutlayer.run.examiner import count
+from cutlayer.run.loop import Loop
+from cutlayer.run.outcome import Scored
+from cutlayer.wire import labels as packing
+from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed, SyncDown, SyncUp
+from cutlayer.wire.meter import Meter
+
+
+def evaluate(loop: Loop, samples: int, batch: int = 500, evaluator: int = 0) -> Scored:
+    """Evaluate the model as it is now on `samples` test samples."""
+    began = perf_counter()
+    training, loop.transport.meter = loop.transport.meter, Meter()
+    try:
+        loop.server.part.eval()
+        loop.transport.send(evaluator, current(loop))
+        totals = torch.zeros(3, dtype=torch.float64)
+        for number, first in enumerate(range(0, samples, batch)):
+            last = min(samples, first + batch)
+            loop.transport.send(evaluator, Evaluate(number, first, last))
+            totals += torch.tensor(_batch(loop, evaluator, number), dtype=torch.float64)
+        bytes_ = loop.transport.meter.snapshot()
+    finally:
+        loop.transport.meter = training
+        loop.server.part.train()
+    loss, top1, top5 = (totals / samples).tolist()
+    return Scored(samples, loss, top1, top5, bytes_, perf_counter() - began)
+
+
+def current(loop: Loop) -> SyncDown:
+    """The clients' model as it is now: the mean of what they hold."""
+    plan = loop.plan
+    if plan.relay:
+        clients, share = [loop.holder], Share.WEIGHTS
+    elif plan.train.sync == "step":
+        clients, share = list(range(len(plan.samples))), Share.BUFFERS
+    else:
+        clients, share = list(range(len(plan.samples))), Share.WEIGHTS
+    ask = Ask(loop.number, share)
+    loop.transport.announce(clients, ask)
+    mean = loop.aggregator.running([plan.samples[c] for c in clients])
+    for client in clients:
+        message = loop.transport.receive(client)
+        if not isinstance(message, SyncUp):
+            raise MessageError(f"client {client} answered {type(message).__name__} when asked to share")
+        mean.add(message)
+    return mean.for_evaluation(loop.number)
+
+
+@torch.no_grad()
+def _batch(loop: Loop, evaluator: int, number: int) -> tuple[float, int, int]:
+    smashed = loop.transport.receive(evaluator)
+    if not isinstance(smashed, Smashed):
+        raise MessageError(f"the evaluator sent a {type(smashed).__name__} instead of smashed data")
+    output = loop.server.part(loop.crossings.decode(smashed.body))
+    if loop.plan.train.mode == "u-shaped":
+        frame = loop.crossings.down_evaluation.encode(output)
+        loop.transport.send(evaluator, Smashed(number, frame))
+        scores = loop.transport.receive(evaluator)
+        if not isinstance(scores, Scores):
+            raise MessageError(f"the evaluator sent a {type(scores).__name__} instead of scores")
+        return scores.loss, scores.top1, scores.top5
+    labels = loop.transport.receive(evaluator)
+    if not isinstance(labels, Labels):
+        raise MessageError(f"the evaluator sent a {type(labels).__name__} instead of labels")
+    unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, loop.classes))
+    return count(output, unpacked)

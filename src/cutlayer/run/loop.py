@@ -1,0 +1,236 @@
+"""The training loop: what the split server does at each step, in every mode and on every transport.
+
+The loop holds the server's half and the plan, and reaches clients only through a `Transport`. It works
+through clients in client order; so do all its sums. See docs/training.md for the path of a batch.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import DivergedError, MessageError, NonFiniteError
+from cutlayer.run.aggregator import Aggregator, RunningMean
+from cutlayer.run.config import Config
+from cutlayer.run.crossing import Crossings
+from cutlayer.run.data.seeds import derive
+from cutlayer.run.exchanges import EXCHANGES
+from cutlayer.run.outcome import Outcome
+from cutlayer.run.plan import Plan, Step
+from cutlayer.run.timeline import Timeline
+from cutlayer.split.aggregate import shares
+from cutlayer.split.server import ServerHalf
+from cutlayer.wire import labels as packing
+from cutlayer.wire.link import Link
+from cutlayer.wire.messages import (
+    Ask,
+    Gradient,
+    Labels,
+    Message,
+    Report,
+    Share,
+    Smashed,
+    SyncDown,
+    SyncUp,
+    Turn,
+)
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.transport import Transport
+
+M = TypeVar("M", bound=Message)
+
+
+@dataclass
+class Turns:
+    """The turns of a step: how large the batches are, and what has come in at their ends."""
+
+    planned: dict[int, int]
+    gradients: RunningMean
+    weights: dict[int, SyncUp] = field(default_factory=dict)
+    reports: list[Report] = field(default_factory=list)
+
+
+class Loop:
+    """Runs steps. `number` is the next one."""
+
+    def __init__(
+        self, config: Config, plan: Plan, server: ServerHalf, transport: Transport, classes: int
+    ) -> None:
+        self.plan = plan
+        self.server = server
+        self.transport = transport
+        self.classes = classes
+        self.seed = config.seed
+        self.weighting = config.train.weighting
+        self.crossings = Crossings(config.codec, config.seed)
+        self.aggregator = Aggregator(self.crossings, self.weighting)
+        self.timeline = Timeline(None if config.link.spec == "none" else Link.parse(config.link.spec))
+        self.number = 0
+        self.trained: dict[int, int] = {}
+        """Samples that each client has trained on since the weights were last averaged."""
+        self.holder = 0
+        """Relay: who has the current weights."""
+        self._exchange = EXCHANGES[config.train.mode, config.train.server_batching]
+        # Bytes of means that were sent, whose time counts with the next turn.
+        self._down: dict[int, int] = {}
+        self._turns: Turns
+        self._raw: dict[str, int] = {}
+
+    def step(self) -> Outcome:
+        """Run the next step."""
+        step = self.plan.at(self.number)
+        before = self.transport.meter.snapshot()
+        self.timeline.begin(phases=3 if self.plan.train.mode == "u-shaped" else 2)
+        try:
+            outcome = self._run(step)
+        except NonFiniteError as error:
+            raise DivergedError(
+                f"training diverged at step {step.number + 1}: {error}", step.number
+            ) from error
+        if not math.isfinite(outcome.loss):
+            raise DivergedError(
+                f"training diverged at step {step.number + 1}: the loss is {outcome.loss}", step.number
+            )
+        self.number += 1
+        outcome.bytes = self.transport.meter.since(before)
+        outcome.raw_bytes, self._raw = self._raw, {}
+        outcome.seconds = self.timeline.seconds
+        outcome.simulated = self.timeline.clock.seconds
+        return outcome
+
+    def _run(self, step: Step) -> Outcome:
+        turn = Turn(step.number, step.epoch, step.step, step.lr, step.share)
+        for client in step.clients:
+            self.timeline.turn(client, turn.size + self._down.pop(client, 0))
+        planned = dict(zip(step.clients, step.samples, strict=True))
+        self._turns = Turns(planned, self.aggregator.running(step.samples))
+        self.transport.announce(step.clients, turn)
+        losses = self._exchange(self, step)
+        self.timeline.advance()
+        self.collect(step, wait=True)
+        if step.share != Share.NOTHING:
+            self._synchronise(step, self._turns)
+        self.timeline.end()
+        reports = self._turns.reports
+        weights = shares(step.samples, self.weighting)
+        losses = losses or [report.loss for report in reports]
+        return Outcome(
+            step=step,
+            loss=sum(w * loss for w, loss in zip(weights, losses, strict=True)),
+            losses=losses,
+            error=sum(w * report.error for w, report in zip(weights, reports, strict=True)),
+        )
+
+    def collect(self, step: Step, wait: bool) -> None:
+        """Take what clients send at the end of their turns, in client order: all, or what is there already.
+
+        Gradients are added up as they come, so that those of a thousand clients need not wait in memory.
+        """
+        turns = self._turns
+        while len(turns.reports) < len(step.clients):
+            client = step.clients[len(turns.reports)]
+            if not (wait or self.transport.ready(client)):
+                return
+            shared = self._expect(step, client, SyncUp) if step.share != Share.NOTHING else None
+            report = self._expect(step, client, Report)
+            self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
+            self.trained[client] = self.trained.get(client, 0) + turns.planned[client]
+            turns.reports.append(report)
+            if step.share == Share.GRADIENTS and shared is not None:
+                with self.timeline.server("sync"):
+                    turns.gradients.add(shared)
+            elif shared is not None:
+                turns.weights[client] = shared
+
+    def _synchronise(self, step: Step, turns: Turns) -> None:
+        everybody = range(len(self.plan.samples))
+        if step.heir is not None:
+            (shared,) = turns.weights.values()
+            self._share(self.aggregator.handed_over(shared, step), [step.heir])
+            self.holder = step.heir
+            return
+        mean = turns.gradients
+        if step.share == Share.WEIGHTS:
+            # Clients that sat this step out, but trained since weights were last averaged, count, too.
+            samples = dict(sorted(self.trained.items()))
+            self.trained.clear()
+            mean = self.aggregator.running(list(samples.values()))
+            for client in samples:
+                if client not in turns.weights:
+                    self.transport.send(client, Ask(step.number, Share.WEIGHTS))
+                    turns.weights[client] = self._expect(step, client, SyncUp)
+                with self.timeline.server("sync"):
+                    mean.add(turns.weights.pop(client))
+        with self.timeline.server("sync"):
+            message = mean.message(step)
+        self._share(message, everybody)
+
+    def _share(self, message: SyncDown, clients: list[int] | range) -> None:
+        for client in clients:
+            self._down[client] = message.size
+            self.transport.send(client, message)
+
+    def update_server(self, step: Step) -> None:
+        """Apply what the server has collected."""
+        with self.timeline.server("server"):
+            self.server.update(step.lr)
+
+    def seed_server(self, step: Step, client: int) -> None:
+        """Dropout and the like draw from where in the run they are."""
+        torch.default_generator.manual_seed(derive("server", self.seed, client, step.epoch, step.step))
+
+    def receive_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
+        """A client's smashed data and labels."""
+        message = self._expect(step, client, Smashed)
+        labels = self._expect(step, client, Labels)
+        self.timeline.up(client, message.size + labels.size)
+        with self.timeline.server("server_decode"):
+            smashed = self.crossings.decode(message.body)
+            unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
+        self._accept(step, client, message, smashed)
+        if len(unpacked) != len(smashed):
+            raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
+        return smashed, unpacked
+
+    def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
+        """A client's smashed data, or the gradient from its tail."""
+        message = self._expect(step, client, kind)
+        self.timeline.up(client, message.size)
+        with self.timeline.server("server_decode"):
+            tensor = self.crossings.decode(message.body)
+        self._accept(step, client, message, tensor)
+        return tensor
+
+    def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
+        """Send a client its gradient, or the activations for its tail."""
+        what = "down" if kind is Gradient else "down-features"
+        with self.timeline.server("server_encode"):
+            frame = self.crossings.encode(self.crossings.down, tensor, what, client, step.epoch, step.step)
+        self.timeline.down(client, len(frame))
+        message = kind(step.number, frame)
+        self._count_raw(Direction.DOWN, message, tensor)
+        self.transport.send(client, message)
+
+    def _accept(self, step: Step, client: int, message: Message, tensor: Tensor) -> None:
+        planned = self._turns.planned[client]
+        if not tensor.dim() or len(tensor) != planned:
+            raise MessageError(
+                f"client {client} sent {type(message).__name__} of shape {list(tensor.shape)}; its batch of "
+                f"step {step.number} has {planned} samples"
+            )
+        self._count_raw(Direction.UP, message, tensor)
+
+    def _count_raw(self, direction: Direction, message: Message, tensor: Tensor) -> None:
+        key = f"{direction}/{message.kind}"
+        self._raw[key] = self._raw.get(key, 0) + 4 * tensor.numel()
+
+    def _expect(self, step: Step, client: int, kind: type[M]) -> M:
+        message = self.transport.receive(client)
+        if type(message) is not kind or message.number != step.number:
+            raise MessageError(
+                f"client {client} sent a {type(message).__name__} of step {message.number}; expected a "
+                f"{kind.__name__} of step {step.number}"
+            )
+        return message

@@ -1,0 +1,139 @@
+"""Named recipes: complete settings for the paper's experiments, for a laptop, and for a first look.
+
+A recipe is the content of a configuration file. `cutlayer train --recipe NAME` runs it, and every
+setting can still be overridden. The names are products of the tables below.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import fnmatch
+from typing import Any
+
+from cutlayer.errors import ConfigError
+
+Settings = dict[str, Any]
+
+CUTS = ("shallow", "medium", "deep")
+
+# The paper's policies: ms, sp and rt at the same 2.32 bits an element, qu at the next whole number.
+POLICIES = {
+    "none": "none",
+    "qu": "qu:bits=3",
+    "sp": "sp:ratio=0.95875",
+    "ms": "ms:ratio=0.99,bits=2",
+    "rt": "rt:ratio=0.95875",
+}
+
+# Common to the paper's experiments: ten clients with equal parts, gradients averaged every step.
+_PAPER_TRAIN: Settings = {
+    "clients": 10,
+    "mode": "parallel",
+    "sync": "step",
+    "server_batching": "per_client",
+    # The paper does not give its batch size; ten of these make 320.
+    "batch_size": 32,
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+}
+
+# The schedules are those of the paper's published code.
+_PAPER: dict[str, Settings] = {
+    "vgg19-cifar10": {
+        "model": {"name": "vgg19", "width": 64},
+        "data": {"source": "cifar10", "partition": "even"},
+        "train": _PAPER_TRAIN | {"epochs": 200, "weight_decay": 5e-4, "schedule": "cosine"},
+    },
+    "resnet18-cifar100": {
+        "model": {"name": "resnet18", "width": 64},
+        "data": {"source": "cifar100", "partition": "even"},
+        "train": _PAPER_TRAIN
+        | {
+            "epochs": 200,
+            "weight_decay": 5e-4,
+            "schedule": "steps",
+            "milestones": [60, 120, 160],
+            "gamma": 0.2,
+        },
+    },
+    "resnet34-imagenet": {
+        "model": {"name": "resnet34", "width": 64},
+        # Decoded once into files of about 200 GB, which are then read page by page.
+        "data": {"source": "imagenet", "size": 224, "cache_dir": "cache", "partition": "even"},
+        "train": _PAPER_TRAIN
+        | {"epochs": 90, "weight_decay": 1e-4, "schedule": "every", "period": 30, "gamma": 0.1},
+    },
+}
+
+# Thin versions with the paper's cuts, clients and policies that two CPU cores train in minutes.
+_LAPTOP_TRAIN: Settings = _PAPER_TRAIN | {
+    "server_batching": "fused",
+    "epochs": 5,
+    "batch_size": 16,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "schedule": "cosine",
+    "warmup_epochs": 1,
+}
+_LAPTOP: dict[str, Settings] = {
+    "resnet18-cifar10": {
+        "model": {"name": "resnet18", "width": 16},
+        "data": {"source": "cifar10", "partition": "even"},
+        "train": _LAPTOP_TRAIN,
+    },
+    "vgg19-cifar10": {
+        "model": {"name": "vgg19", "width": 16},
+        "data": {"source": "cifar10", "partition": "even"},
+        "train": _LAPTOP_TRAIN | {"lr": 0.05},
+    },
+}
+
+# The data set that comes with scikit-learn, so that nothing has to be fetched.
+_DIGITS: Settings = {
+    "model": {"name": "tiny", "cut": "medium", "width": 16},
+    "data": {"source": "digits", "partition": "even"},
+    "train": _PAPER_TRAIN
+    | {"epochs": 12, "batch_size": 16, "lr": 0.05, "weight_decay": 5e-4, "schedule": "cosine"},
+}
+_DEMO = {"dense": "dense", "sp": POLICIES["sp"], "ms": POLICIES["ms"]}
+
+
+def _product(prefix: str, bases: dict[str, Settings]) -> dict[str, Settings]:
+    return {
+        f"{prefix}/{base}-{cut}-{policy}": _with(settings, codec, cut)
+        for base, settings in bases.items()
+        for cut in CUTS
+        for policy, codec in POLICIES.items()
+    }
+
+
+def _with(settings: Settings, codec: str, cut: str | None = None) -> Settings:
+    """The settings with a codec on the way up, which is what the paper compresses, and a cut."""
+    result = copy.deepcopy(settings)
+    result["codec"] = {"up": codec, "down": "none", "sync": "none"}
+    if cut is not None:
+        result["model"]["cut"] = cut
+    return {"seed": 0, **result}
+
+
+RECIPES: dict[str, Settings] = {
+    **{f"demo/digits-{name}": _with(_DIGITS, codec) for name, codec in _DEMO.items()},
+    **_product("laptop", _LAPTOP),
+    **_product("paper", _PAPER),
+}
+
+
+def names(pattern: str = "*") -> list[str]:
+    """The names of all recipes that match a shell pattern: `paper/*-medium-ms`."""
+    return [name for name in RECIPES if fnmatch.fnmatchcase(name, pattern)]
+
+
+def recipe(name: str) -> Settings:
+    """The settings of a recipe; the caller may change them."""
+    if name not in RECIPES:
+        near = difflib.get_close_matches(name, RECIPES, 3)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(f"there is no recipe {name!r}.{hint} `cutlayer recipes` lists all of them")
+    return copy.deepcopy(RECIPES[name])

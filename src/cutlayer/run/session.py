@@ -1,0 +1,150 @@
+"""A run in one process: the loop, all clients, and everything that a checkpoint needs of them."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.errors import CheckpointError
+from cutlayer.run.config import Config
+from cutlayer.run.crossing import Crossings
+from cutlayer.run.data import Sampler
+from cutlayer.run.evaluate import current, evaluate
+from cutlayer.run.examiner import Examiner
+from cutlayer.run.loop import Loop
+from cutlayer.run.outcome import Outcome, Scored
+from cutlayer.run.plan import Plan
+from cutlayer.run.setup import Data, make_halves, prepare_data, prepare_model
+from cutlayer.run.worker import Worker
+from cutlayer.split.client import ClientHalf
+from cutlayer.split.state import half_state, load_half, under
+from cutlayer.split.vectors import assign
+from cutlayer.wire.loopback import Loopback
+from cutlayer.wire.meter import Meter
+
+
+class Session:
+    """Training on the loopback transport.
+
+    >>> session = Session(config)
+    >>> while not session.done:
+    ...     outcome = session.step()
+    """
+
+    def __init__(self, config: Config, data: Data | None = None) -> None:
+        self.config = config
+        self.data = prepare_data(config) if data is None else data
+        self._whole, parts = prepare_model(config, self.data.train)
+        self.halves, self.server = make_halves(config, parts)
+        self.meter = Meter()
+        workers = [self._worker(client, half) for client, half in enumerate(self.halves)]
+        self.plan = Plan(config.train, [len(part) for part in self.data.parts])
+        transport = Loopback([worker.handle for worker in workers], self.meter)
+        self.loop = Loop(config, self.plan, self.server, transport, self.data.train.classes)
+
+    @property
+    def number(self) -> int:
+        """How many steps are complete."""
+        return self.loop.number
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are complete."""
+        return self.loop.number >= self.plan.total
+
+    def step(self) -> Outcome:
+        """Run the next step."""
+        return self.loop.step()
+
+    def evaluate(self) -> Scored:
+        """The model as it is now, on the test set, with the codecs in place."""
+        return evaluate(self.loop, len(self.data.test), self.config.train.evaluate_batch)
+
+    def model(self) -> nn.Module:
+        """The whole model as it is now: the mean of the clients' halves, and the server's."""
+        training, self.loop.transport.meter = self.loop.transport.meter, Meter()
+        message = current(self.loop)
+        self.loop.transport.meter = training
+        half = self.halves[0]
+        whole = copy.deepcopy(self._whole)
+        with torch.no_grad():
+            for part in (self.server.part, *self._client_parts(half)):
+                whole.load_state_dict(part.state_dict(), strict=False)
+            named = (
+                (half.model.parameter_names, whole.get_parameter),
+                (half.model.buffer_names, whole.get_buffer),
+            )
+            for frame, (names, get) in zip(message.frames, named, strict=True):
+                if frame:
+                    assign([get(name) for name in names], Crossings.decode(frame))
+        return whole.eval()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything: tensors by name, and the rest as plain JSON."""
+        tensors = {f"server.{name}": t for name, t in self._server_state().items()}
+        for i, half in enumerate(self._models()):
+            tensors |= {f"client.{i}.{name}": t for name, t in self._client_state(half).items()}
+        if self.halves[0].shared and self.halves[0].buffers:
+            tensors["clients.buffers"] = torch.stack([half.buffer_vector() for half in self.halves])
+        return tensors, {
+            "number": self.loop.number,
+            "trained": {str(client): n for client, n in self.loop.trained.items()},
+            "holder": self.loop.holder,
+            "meter": self.meter.state(),
+            "clock": self.loop.timeline.clock.state(),
+        }
+
+    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Continue exactly where `state` was taken."""
+        server = self.server
+        load_half(under("server.", tensors), [server.part], server.parameters, server.optimizer)
+        number = int(state["number"])
+        for i, half in enumerate(self._models()):
+            model = half.model
+            if half.shared:
+                model.hang(half.buffers)
+            own = under(f"client.{i}.", tensors)
+            load_half(own, self._client_parts(half), model.parameters, model.optimizer)
+            model.applied = number - 1
+        if self.halves[0].shared and self.halves[0].buffers:
+            if len(tensors.get("clients.buffers", ())) != len(self.halves):
+                raise CheckpointError("the checkpoint is of a run with another number of clients")
+            for half, vector in zip(self.halves, tensors["clients.buffers"], strict=True):
+                half.load_buffers(vector)
+        self.loop.number = number
+        self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
+        self.loop.holder = int(state["holder"])
+        self.meter.restore(state["meter"])
+        self.loop.timeline.clock.restore(state["clock"])
+
+    def _worker(self, client: int, half: ClientHalf) -> Worker:
+        config, data = self.config, self.data
+        crossings = Crossings(config.codec, config.seed)
+        sampler = Sampler(
+            data.parts[client],
+            config.train.batch_size,
+            seed=config.seed,
+            client=client,
+            drop_last=config.train.drop_last,
+        )
+        # The first client is the evaluator, who has the test set.
+        examiner = Examiner(half, data.test, data.augment, crossings) if client == 0 else None
+        return Worker(client, half, data.train, sampler, data.augment, crossings, examiner)
+
+    def _models(self) -> list[ClientHalf]:
+        """One half for each model that there is: a single one if clients share it."""
+        return self.halves[:1] if self.halves[0].shared else self.halves
+
+    def _server_state(self) -> dict[str, Tensor]:
+        return half_state([self.server.part], self.server.parameters, self.server.optimizer)
+
+    def _client_state(self, half: ClientHalf) -> dict[str, Tensor]:
+        if half.shared:
+            half.model.hang(half.buffers)
+        return half_state(self._client_parts(half), half.model.parameters, half.model.optimizer)
+
+    @staticmethod
+    def _client_parts(half: ClientHalf) -> list[nn.Module]:
+        return [part for part in (half.model.head, half.model.tail) if part is not None]

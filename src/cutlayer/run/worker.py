@@ -1,0 +1,216 @@
+"""A client at work: answers the server's messages with its private data and its half of the model.
+
+It never begins anything by itself. Whoever carries the messages, a loop in the same process or a
+connection, hands each one to `handle` and takes the answers.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from time import perf_counter
+
+import torch
+from torch import Tensor
+
+from cutlayer.errors import MessageError
+from cutlayer.run.crossing import Crossings
+from cutlayer.run.data import Augment, Dataset, Sampler
+from cutlayer.run.data.seeds import derive
+from cutlayer.run.examiner import Examiner
+from cutlayer.split.client import ClientHalf
+from cutlayer.split.layer import relative_error
+from cutlayer.wire import labels as packing
+from cutlayer.wire.messages import (
+    Ask,
+    Evaluate,
+    Gradient,
+    Labels,
+    Message,
+    Report,
+    Share,
+    Smashed,
+    SyncDown,
+    SyncUp,
+    Turn,
+)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A turn that has begun."""
+
+    turn: Turn
+    labels: Tensor
+    loss: float = math.nan
+    error: float = math.nan
+    data: float = 0.0
+    forward: float = 0.0
+    encode: float = 0.0
+    decode: float = 0.0
+    backward: float = 0.0
+
+
+class Worker:
+    """One client."""
+
+    def __init__(
+        self,
+        client: int,
+        half: ClientHalf,
+        train: Dataset,
+        sampler: Sampler,
+        augment: Augment,
+        crossings: Crossings,
+        examiner: Examiner | None = None,
+    ) -> None:
+        self.client = client
+        self.half = half
+        self.train = train
+        self.sampler = sampler
+        self.augment = augment
+        self.crossings = crossings
+        self.examiner = examiner
+        self._open: _Open | None = None
+        self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
+            Turn: self._begin,
+            Smashed: self._on_features,
+            Gradient: self._on_gradient,
+            SyncDown: self._on_mean,
+            Ask: self._on_ask,
+            Evaluate: self._on_evaluate,
+        }
+
+    def handle(self, message: Message) -> Iterable[Message]:
+        """The answers to a message from the server."""
+        handler = self._handlers.get(type(message))
+        if handler is None:
+            raise MessageError(f"client {self.client} has no use for a {type(message).__name__}")
+        return handler(message)
+
+    def _begin(self, turn: Turn) -> Iterable[Message]:
+        place = (self.client, turn.epoch, turn.step)
+        began = perf_counter()
+        indices = self.sampler.batch(turn.epoch, turn.step)
+        labels = self.train.labels[indices]
+        images = self.augment.train(
+            self.train.images[indices],
+            seed=self.sampler.seed,
+            client=self.client,
+            epoch=turn.epoch,
+            step=turn.step,
+        )
+        loaded = perf_counter()
+        # Dropout and the like: where in the run they are decides what they draw.
+        torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
+        smashed = self.half.forward(images)
+        forwarded = perf_counter()
+        frame = self.crossings.encode(self.crossings.up, smashed, "up", *place)
+        encoded = perf_counter()
+        self._open = state = _Open(turn, labels, error=0.0 if self.crossings.exact else math.nan)
+        state.data, state.forward, state.encode = loaded - began, forwarded - loaded, encoded - forwarded
+        if self.crossings.measure:
+            state.error = relative_error(smashed, self.crossings.decode(frame))
+        if self.half.model.tail is not None:
+            return [Smashed(turn.number, frame)]
+        packed = packing.pack(labels.numpy(), self.train.classes)
+        return [Smashed(turn.number, frame), Labels(turn.number, packed, len(labels))]
+
+    def _on_features(self, message: Smashed) -> Iterable[Message]:
+        """U-shape: the server's activations, which the tail turns into the loss."""
+        if self.examiner is not None and self.examiner.awaits(message.number):
+            return [self.examiner.score(message)]
+        state = self._current(message)
+        place = (self.client, state.turn.epoch, state.turn.step)
+        began = perf_counter()
+        features = self.crossings.decode(message.body)
+        decoded = perf_counter()
+        torch.default_generator.manual_seed(derive("tail", self.sampler.seed, *place))
+        loss, gradient = self.half.finish_forward(features, state.labels)
+        state.loss = float(loss)
+        forwarded = perf_counter()
+        frame = self.crossings.encode(self.crossings.up, gradient, "up-gradient", *place)
+        state.decode += decoded - began
+        state.forward += forwarded - decoded
+        state.encode += perf_counter() - forwarded
+        return [Gradient(message.number, frame)]
+
+    def _on_gradient(self, message: Gradient) -> Iterable[Message]:
+        state = self._current(message)
+        began = perf_counter()
+        gradient = self.crossings.decode(message.body)
+        decoded = perf_counter()
+        self.half.backward(gradient)
+        share = state.turn.share
+        if share != Share.GRADIENTS:
+            self.half.step(state.turn.lr)
+        answers: list[Message] = []
+        done = perf_counter()
+        if share != Share.NOTHING:
+            answers.append(self._share(share, message.number, (state.turn.epoch, state.turn.step)))
+        shared = perf_counter()
+        self._open = None
+        return [
+            *answers,
+            Report(
+                message.number,
+                samples=len(state.labels),
+                loss=state.loss,
+                error=state.error,
+                data=state.data,
+                forward=state.forward,
+                encode=state.encode + shared - done,
+                decode=state.decode + decoded - began,
+                backward=done - decoded,
+            ),
+        ]
+
+    def _on_mean(self, message: SyncDown) -> Iterable[Message]:
+        first, second = message.frames
+        if message.evaluation:
+            if self.examiner is None:
+                raise MessageError(f"client {self.client} has no test set to evaluate")
+            weights = self.crossings.decode(first) if first else self.half.weight_vector()
+            buffers = self.crossings.decode(second) if second else self.half.buffer_vector()
+            self.examiner.load(weights, buffers)
+        elif message.share == Share.GRADIENTS:
+            # A half without weights has no gradients to share.
+            if not first:
+                return ()
+            self.half.apply_mean(lambda: self.crossings.decode(first), message.lr, message.number)
+        else:
+            if first:
+                self.half.load_weights(self.crossings.decode(first))
+            if second:
+                self.half.load_buffers(self.crossings.decode(second))
+        return ()
+
+    def _on_ask(self, message: Ask) -> Iterable[Message]:
+        return [self._share(message.share, message.number, None)]
+
+    def _on_evaluate(self, message: Evaluate) -> Iterable[Message]:
+        if self.examiner is None:
+            raise MessageError(f"client {self.client} has no test set to evaluate")
+        return self.examiner.begin(message)
+
+    def _share(self, share: Share, number: int, place: tuple[int, int] | None) -> SyncUp:
+        """What is asked for, under the sync codec; outside of a turn as it is, for exact evaluation."""
+        first, second = b"", b""
+        if share != Share.BUFFERS:
+            gradients = share == Share.GRADIENTS
+            vector = self.half.gradient_vector() if gradients else self.half.weight_vector()
+            if place is None or not vector.numel():
+                first = self.crossings.plain(vector)
+            else:
+                first = self.crossings.encode(self.crossings.sync, vector, "sync-up", self.client, *place)
+        if share != Share.GRADIENTS:
+            # Means and variances stay exact: a variance that a lossy codec made negative is the end.
+            second = self.crossings.plain(self.half.buffer_vector())
+        return SyncUp(number, first + second, share, len(first))
+
+    def _current(self, message: Message) -> _Open:
+        if self._open is None or self._open.turn.number != message.number:
+            raise MessageError(
+                f"client {self.client}: a {type(message).__name__} of step {message.number}, which is not "
+                "the step in progress"
+            )
+        return self._open

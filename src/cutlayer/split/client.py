@@ -1,0 +1,149 @@
+"""The client's half of a split model: head, and in a U-shape also the tail.
+
+`ClientModel` holds weights and optimizer. `ClientHalf` is one client's use of it: its batch-norm
+buffers and its batch in flight. Clients that hold the same weights at every step (gradients averaged
+each step) can share one `ClientModel` inside one process, so that a thousand of them fit in memory.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutlayer.split.vectors import assign, flatten, unflatten
+
+MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
+
+
+class ClientModel:
+    """Client-side weights and their optimizer.
+
+    `parts` is (head,) or (head, tail). Vectors of gradients and weights follow the order of
+    `parameters`, which both ends of a connection derive from the same model.
+    """
+
+    def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer | None = None) -> None:
+        self.head = parts[0].train()
+        self.tail = parts[1].train() if len(parts) > 1 else None
+        trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
+        self.head_parameters = trained[0]
+        self.tail_parameters = trained[1] if len(parts) > 1 else []
+        self.parameters = [*self.head_parameters, *self.tail_parameters]
+        self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
+        self.parameter_names = [n for part in parts for n, p in part.named_parameters() if p.requires_grad]
+        # Where the buffers hang, so that those of one client can be exchanged for those of another.
+        found = [
+            (f"{prefix}.{name}".removeprefix("."), (module._buffers, name))
+            for part in parts
+            for prefix, module in part.named_modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None and name not in module._non_persistent_buffers_set
+        ]
+        self.buffer_names = [name for name, _ in found]
+        self.slots = [slot for _, slot in found]
+        self.applied = -1
+
+    def buffers(self) -> list[Tensor]:
+        """The buffers that hang in the model now."""
+        return [buffer for place, name in self.slots if (buffer := place[name]) is not None]
+
+    def hang(self, buffers: Sequence[Tensor]) -> None:
+        """Let the model use, and update, the given buffers."""
+        for (place, name), buffer in zip(self.slots, buffers, strict=True):
+            place[name] = buffer
+
+    def apply(self, gradients: Sequence[Tensor | None], lr: float) -> None:
+        """One optimizer step with the given gradients."""
+        if self.optimizer is None:
+            return
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class ClientHalf:
+    """One client: turns batches into smashed data, and gradients of these into gradients of weights."""
+
+    def __init__(self, model: ClientModel, *, shared: bool = False) -> None:
+        self.model = model
+        self.shared = shared
+        # A batch-norm layer updates its buffers in place: clients that share a model need their own.
+        self.buffers = [b.clone() for b in model.buffers()] if shared else model.buffers()
+        self.gradients: list[Tensor | None] = []
+        self._smashed: Tensor | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The smashed data of a batch. What backward needs is kept until then."""
+        self._use()
+        self._smashed = self.model.head(images)
+        return self._smashed.detach()
+
+    def backward(self, gradient: Tensor) -> None:
+        """From the gradient of the smashed data to `gradients`, those of the head's weights."""
+        smashed, self._smashed = self._smashed, None
+        if smashed is None:
+            raise RuntimeError("backward without a forward before it")
+        head = self.model.head_parameters
+        tail = self.gradients if self.model.tail is not None else []
+        found: Sequence[Tensor | None] = ()
+        if head and smashed.requires_grad:
+            found = torch.autograd.grad(smashed, head, gradient, allow_unused=True)
+        self.gradients = [*(found or [None] * len(head)), *tail]
+
+    def finish_forward(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """U-shape: the tail on what the server made. The loss, and its gradient for the server."""
+        if self.model.tail is None:
+            raise RuntimeError("this client has no tail")
+        self._use()
+        features = features.detach().requires_grad_()
+        loss = F.cross_entropy(self.model.tail(features), labels)
+        found = torch.autograd.grad(loss, [features, *self.model.tail_parameters], allow_unused=True)
+        self.gradients = list(found[1:])
+        return loss.detach(), found[0]
+
+    def gradient_vector(self) -> Tensor:
+        """The gradients of all weights, head first, once; a weight without a gradient counts as zeros."""
+        found = zip(self.gradients, self.model.parameters, strict=True)
+        vector = flatten([torch.zeros_like(p) if g is None else g for g, p in found])
+        self.gradients = []
+        return vector
+
+    def step(self, lr: float) -> None:
+        """Update this client's own weights with its own gradients."""
+        self.model.apply(self.gradients, lr)
+        self.gradients = []
+
+    def apply_mean(self, gradients: Callable[[], Tensor], lr: float, number: int) -> None:
+        """Update with averaged gradients. Asked again for a step that was applied, does nothing.
+
+        That makes repeated messages harmless, and lets sharers of one model all ask: the first one's
+        vector is used and the others' are not even decoded.
+        """
+        self.gradients = []
+        if number > self.model.applied:
+            self.model.apply(unflatten(gradients(), self.model.parameters), lr)
+            self.model.applied = number
+
+    def weight_vector(self) -> Tensor:
+        """All weights."""
+        return flatten(self.model.parameters)
+
+    def load_weights(self, vector: Tensor) -> None:
+        """Replace all weights; the optimizer keeps its own momentum."""
+        assign(self.model.parameters, vector)
+
+    def buffer_vector(self) -> Tensor:
+        """Batch-norm statistics and other buffers."""
+        return flatten(self.buffers)
+
+    def load_buffers(self, vector: Tensor) -> None:
+        """Replace the buffers."""
+        assign(self.buffers, vector)
+
+    def _use(self) -> None:
+        if self.shared:
+            self.model.hang(self.buffers)

@@ -1,0 +1,57 @@
+"""All tensors of a half by name, weights and optimizer alike, for checkpoints; and back."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.errors import CheckpointError
+
+
+def half_state(
+    parts: Sequence[nn.Module], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer | None
+) -> dict[str, Tensor]:
+    """Weights and buffers under `model.`, what the optimizer remembers under `optimizer.`."""
+    state = {f"model.{name}": t for part in parts for name, t in part.state_dict().items()}
+    if optimizer is not None:
+        for i, parameter in enumerate(parameters):
+            for key, value in optimizer.state.get(parameter, {}).items():
+                if value is not None:
+                    state[f"optimizer.{i}.{key}"] = torch.as_tensor(value)
+    return state
+
+
+def load_half(
+    state: Mapping[str, Tensor],
+    parts: Sequence[nn.Module],
+    parameters: Sequence[Tensor],
+    optimizer: torch.optim.Optimizer | None,
+) -> None:
+    """Put a half back into the state that `half_state` gave."""
+    for part in parts:
+        own = part.state_dict()
+        missing = [name for name in own if f"model.{name}" not in state]
+        if missing:
+            raise CheckpointError(f"the checkpoint has no tensor {missing[0]!r}; it is of another model")
+        for name, tensor in own.items():
+            saved = state[f"model.{name}"]
+            if saved.shape != tensor.shape:
+                raise CheckpointError(
+                    f"{name} has shape {list(saved.shape)} in the checkpoint and {list(tensor.shape)} in "
+                    "the model"
+                )
+            tensor.copy_(saved)
+    if optimizer is None:
+        return
+    optimizer.state.clear()
+    for name, tensor in state.items():
+        kind, _, rest = name.partition(".")
+        if kind == "optimizer":
+            index, _, key = rest.partition(".")
+            # Its own memory: an optimizer writes into what it is given.
+            optimizer.state.setdefault(parameters[int(index)], {})[key] = tensor.clone()
+
+
+def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The entries below a prefix, without it."""
+    return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}

@@ -1,0 +1,29 @@
+"""Many tensors as one vector and back, always in the same order, so that one frame carries them all."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements in one float32 vector. Integers, such as batch counters, travel as numbers, too."""
+    if not tensors:
+        return torch.empty(0)
+    return torch.cat([t.detach().reshape(-1).to(torch.float32) for t in tensors])
+
+
+def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Pieces of a vector in the shapes and types of the given tensors; views where the type allows."""
+    pieces = torch.split(vector, [t.numel() for t in like])
+    return [
+        (piece if t.is_floating_point() else piece.round()).view(t.shape).to(t.dtype)
+        for piece, t in zip(pieces, like, strict=True)
+    ]
+
+
+def assign(targets: Sequence[Tensor], vector: Tensor) -> None:
+    """Write the pieces of a vector into the tensors."""
+    with torch.no_grad():
+        for target, piece in zip(targets, unflatten(vector, targets), strict=True):
+            target.copy_(piece)

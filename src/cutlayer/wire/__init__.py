@@ -1,0 +1,1 @@
+"""Bytes, never models: messages, metering, link shaping, transports."""

@@ -1,0 +1,240 @@
+"""What clients and server say to each other, with the exact bytes of each message.
+
+A message is a head (a type byte and fixed little-endian fields) and a body (a frame, two frames, packed
+labels, or nothing). Tensors are frames that a codec made; here they are only bytes. One training step of
+one client:
+
+    server                      client
+      Turn             ->                       begin: which step, which learning rate, what to share after it
+                       <-  Smashed, Labels      (U-shape: no labels; Smashed also comes down, Gradient also
+      Gradient         ->                        goes up, in between)
+                       <-  SyncUp               if the turn asked for gradients or weights
+                       <-  Report               the turn is over
+      SyncDown         ->                       the mean of what all shared
+
+Every message carries the number of its step, so that late and repeated ones can be told and dropped.
+"""
+
+import dataclasses
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, ClassVar, Self
+
+from cutlayer.errors import MessageError
+from cutlayer.wire.meter import Kind
+
+
+class Share(IntEnum):
+    """What a client shares at the end of a turn, or when asked."""
+
+    NOTHING = 0
+    GRADIENTS = 1
+    WEIGHTS = 2
+    """Weights, and the batch-norm statistics that belong to them."""
+    BUFFERS = 3
+    """Batch-norm statistics alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Base of all messages. Fields named in `layout` make the head; `body` is what follows it."""
+
+    kind: ClassVar[Kind] = Kind.CONTROL
+    layout: ClassVar[str] = ""
+
+    number: int
+
+    def head(self) -> bytes:
+        """The type and the fixed fields."""
+        values = [getattr(self, name) for name in _fields(type(self))]
+        return struct.pack(_format(type(self)), TYPES.index(type(self)), *values)
+
+    @property
+    def content(self) -> bytes:
+        """The body; empty for messages that are all head."""
+        return b""
+
+    @property
+    def size(self) -> int:
+        """The bytes that are counted: the body, or the head where there is no body."""
+        return len(self.content) or len(self.head())
+
+    @classmethod
+    def read(cls, values: dict[str, Any], body: bytes) -> Self:
+        """The message of these fields and this body."""
+        if body:
+            raise MessageError(f"{cls.__name__} has no body, but {len(body)} bytes follow")
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithBody(Message):
+    body: bytes
+
+    @property
+    def content(self) -> bytes:
+        return self.body
+
+    @classmethod
+    def read(cls, values: dict[str, Any], body: bytes) -> Self:
+        return cls(**values, body=body)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Message):
+    """Begin a step: `step` of `epoch`, the `number`-th of the run."""
+
+    layout: ClassVar[str] = "IIdB"
+    epoch: int
+    step: int
+    lr: float
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Smashed(_WithBody):
+    """A frame of activations, up at the first cut, down at the second one of a U-shape."""
+
+    kind: ClassVar[Kind] = Kind.SMASHED
+
+
+@dataclass(frozen=True, slots=True)
+class Labels(_WithBody):
+    """The packed labels of a batch."""
+
+    kind: ClassVar[Kind] = Kind.LABELS
+    layout: ClassVar[str] = "I"
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient(_WithBody):
+    """A frame with the gradient of activations, against their direction."""
+
+    kind: ClassVar[Kind] = Kind.GRADIENTS
+
+
+@dataclass(frozen=True, slots=True)
+class SyncUp(_WithBody):
+    """What a client shares: a frame of gradients or weights, then one of buffers; either may be absent."""
+
+    kind: ClassVar[Kind] = Kind.SYNC
+    layout: ClassVar[str] = "BI"
+    share: Share
+    first: int
+    """How many bytes of the body are the first frame."""
+
+    @property
+    def frames(self) -> tuple[bytes, bytes]:
+        """The frame of gradients or weights, and the frame of buffers."""
+        return self.body[: self.first], self.body[self.first :]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDown(SyncUp):
+    """The mean of what clients shared, to be taken over with learning rate `lr`."""
+
+    layout: ClassVar[str] = "BId?"
+    lr: float
+    evaluation: bool
+    """To be used for evaluation only, not for training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report(Message):
+    """A client's turn is over: what it saw and how long its stages took."""
+
+    layout: ClassVar[str] = "Iddddddd"
+    samples: int
+    loss: float
+    """U-shape: the loss; the server knows it otherwise."""
+    error: float
+    """Relative squared compression error of the smashed data; NaN if it was not measured."""
+    data: float
+    forward: float
+    encode: float
+    decode: float
+    backward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ask(Message):
+    """Share now: answered by SyncUp."""
+
+    layout: ClassVar[str] = "B"
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluate(Message):
+    """Send the smashed data (and labels) of one batch of the test set: samples `first` to `last`."""
+
+    layout: ClassVar[str] = "II"
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scores(Message):
+    """U-shape: how one batch of the test set did, as only the client can tell."""
+
+    layout: ClassVar[str] = "IdII"
+    samples: int
+    loss: float
+    """Summed over the samples."""
+    top1: int
+    top5: int
+
+
+#: The type byte of a message is its place here. Append only.
+TYPES: tuple[type[Message], ...] = (
+    Turn,
+    Smashed,
+    Labels,
+    Gradient,
+    SyncUp,
+    SyncDown,
+    Report,
+    Ask,
+    Evaluate,
+    Scores,
+)
+
+
+def parse(head: bytes, body: bytes) -> Message:
+    """The message in bytes from another party."""
+    if not head or head[0] >= len(TYPES):
+        raise MessageError(f"no message begins with {head[:1].hex() or 'nothing'}; is the peer newer?")
+    cls = TYPES[head[0]]
+    try:
+        _, *values = struct.unpack(_format(cls), head)
+        fields = dict(zip(_fields(cls), values, strict=True))
+        if "share" in fields:
+            fields["share"] = Share(fields["share"])
+    except (struct.error, ValueError) as error:
+        raise MessageError(f"a damaged {cls.__name__} message: {error}") from None
+    if fields.get("first", 0) > len(body) and issubclass(cls, SyncUp):
+        raise MessageError(f"{cls.__name__}: the first frame would end behind the message")
+    return cls.read(fields, body)
+
+
+def head_size(first: int) -> int:
+    """How many bytes the head has whose type byte is `first`; for transports that carry one byte string."""
+    if first >= len(TYPES):
+        raise MessageError(f"no message has the type {first}; is the peer newer?")
+    return struct.calcsize(_format(TYPES[first]))
+
+
+def _format(cls: type[Message]) -> str:
+    return "<BQ" + cls.layout
+
+
+def _fields(cls: type[Message]) -> list[str]:
+    names = _NAMES.get(cls)
+    if names is None:
+        names = _NAMES[cls] = [f.name for f in dataclasses.fields(cls) if f.name != "body"]
+    return names
+
+
+_NAMES: dict[type[Message], list[str]] = {}

@@ -1,0 +1,103 @@
+"""A run that is killed again and again ends as if nothing had happened."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cutlayer.run import checkpoint
+from cutlayer.run.config import load
+from cutlayer.run.records import read
+from cutlayer.run.train import train
+
+PROGRAM = """
+import sys, torch
+torch.set_num_threads(1)
+from cutlayer.run.config import load
+from cutlayer.run.train import train
+train(load(sys.argv[1]), resume=True)
+"""
+
+CONFIG = """
+[model]
+width = 4
+[data]
+limit = 300
+partition = "dirichlet:alpha=1"
+[train]
+clients = 4
+epochs = 3
+batch_size = 4
+lr = 0.05
+checkpoint_every = 3
+{settings}
+[codec]
+up = "rt:ratio=0.8"
+[output]
+tensorboard = false
+dir = "{dir}"
+"""
+
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+
+
+def configured(tmp_path: Path, directory: Path, settings: str) -> Path:
+    path = tmp_path / f"{directory.name}.toml"
+    path.write_text(CONFIG.format(dir=directory, settings=settings))
+    return path
+
+
+def lines(path: Path) -> int:
+    return len(path.read_bytes().splitlines()) if path.exists() else 0
+
+
+def plain(directory: Path) -> list[dict[str, Any]]:
+    timed = ("seconds", "simulated_seconds")
+    return [
+        {k: v for k, v in record.items() if k not in timed} for record in read(directory / "records.jsonl")
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("settings", "times"), [('sync = "step"', 2), ('sync = 5\nmode = "sequential"', 1)], ids=["step", "sync5"]
+)
+def test_killed_at_random_steps(tmp_path: Path, settings: str, times: int) -> None:
+    undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
+    total = train(load(configured(tmp_path, undisturbed, settings))).steps
+    config = configured(tmp_path, disturbed, settings)
+    path = disturbed / "records.jsonl"
+    chance = random.Random(7)
+    for _ in range(times):
+        begun = lines(path)
+        goal = begun + chance.randrange(total // 8, total // 3)
+        with subprocess.Popen([sys.executable, "-c", PROGRAM, str(config)], env=ENVIRONMENT) as process:
+            while process.poll() is None and lines(path) < goal:
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    assert train(load(config), resume=True).steps == total
+    assert plain(disturbed) == plain(undisturbed)
+    ends = [checkpoint.latest(d / "checkpoints") for d in (undisturbed, disturbed)]
+    assert ends[0] is not None
+    assert ends[1] is not None
+    assert ends[0].step == ends[1].step == total
+    assert ends[0].tensors.keys() == ends[1].tensors.keys()
+    for name, tensor in ends[0].tensors.items():
+        assert torch.equal(tensor, ends[1].tensors[name]), name
