@@ -20,8 +20,13 @@ $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	$(PIP) install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: install  ## run the codecs on a real feature map and print the table
-	$(BIN)/cutlayer bench
+DEMO := runs/demo
+demo: install  ## train digits with ten clients under dense, sp and ms; print accuracy against bytes
+	rm -rf $(DEMO)
+	for codec in dense sp ms; do \
+	  $(BIN)/cutlayer train --recipe demo/digits-$$codec --threads 1 --out $(DEMO)/$$codec || exit 1; \
+	done
+	$(BIN)/cutlayer compare $(DEMO)/dense $(DEMO)/sp $(DEMO)/ms
 
 test: lint types unit  ## everything that CI checks
 

@@ -4,18 +4,31 @@ import sys
 
 import typer
 
-from cutlayer.commands import bench, codecs, files
+from cutlayer.commands import (
+    bench,
+    codecs,
+    compare,
+    cuts,
+    evaluate,
+    export,
+    files,
+    partition,
+    predict,
+    recipes,
+    train,
+)
 from cutlayer.errors import CutlayerError
 
 app = typer.Typer(
     name="cutlayer",
     help="Train and run neural networks split between devices and a server, with small traffic at the cut.",
-    epilog="Try: cutlayer codecs | cutlayer bench | cutlayer COMMAND --help",
+    epilog="Try: cutlayer codecs | cutlayer bench | cutlayer train | cutlayer COMMAND --help",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (codecs, files, bench):
+# In the order in which `cutlayer --help` lists them: from first steps to results.
+for command in (codecs, bench, files, cuts, partition, recipes, train, evaluate, predict, compare, export):
     command.register(app)
 
 

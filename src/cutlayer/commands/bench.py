@@ -1,17 +1,15 @@
 """`cutlayer bench`: which codec for my tensor?"""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 from cutlayer.codecs import codec as parse
 from cutlayer.codecs import kernels
+from cutlayer.commands import show
 from cutlayer.commands.arrays import read_tensor
 from cutlayer.run.bench import DEFAULT_CODECS, Row, memcpy_seconds
 from cutlayer.run.bench import bench as measure
@@ -47,7 +45,9 @@ def bench(
     copy = memcpy_seconds(x.float())
     rows = [
         measure(c, x, copy=copy, seconds=seconds)
-        for c in track(chosen, "measuring", console=Console(stderr=True), transient=True, disable=as_json)
+        for c in track(
+            chosen, "measuring", console=show.console(stderr=True), transient=True, disable=as_json
+        )
     ]
     about = {
         "input": source.name if source else "digits, tiny net, shallow cut, 3 epochs, seed 0",
@@ -57,7 +57,7 @@ def bench(
         "memcpy_gbps": x.numel() * 4 / copy / 1e9,
     }
     if as_json:
-        typer.echo(json.dumps({**about, "codecs": [row.as_dict() for row in rows]}, indent=2))
+        show.print_json({**about, "codecs": [row.as_dict() for row in rows]})
     else:
         _show(about, rows)
 
@@ -69,12 +69,19 @@ def _example(quiet: bool) -> torch.Tensor:
 
 
 def _show(about: dict[str, object], rows: list[Row]) -> None:
-    table = Table(title=f"{about['input']}: {about['shape']} float32")
-    table.add_column("codec", no_wrap=True)
-    for column in ("bits/elem", "bytes", "error", "cosine", "enc GB/s", "x memcpy", "dec GB/s", "x memcpy"):
-        table.add_column(column, justify="right")
-    for r in rows:
-        table.add_row(
+    columns = [
+        "codec",
+        "bits/elem",
+        "bytes",
+        "error",
+        "cosine",
+        "enc GB/s",
+        "x memcpy",
+        "dec GB/s",
+        "x memcpy",
+    ]
+    cells = [
+        [
             r.codec,
             f"{r.bits_per_element:.2f}",
             f"{r.bytes:,}",
@@ -84,10 +91,14 @@ def _show(about: dict[str, object], rows: list[Row]) -> None:
             f"{r.encode_ratio:.2f}",
             f"{r.decode_gbps:.2f}",
             f"{r.decode_ratio:.2f}",
+        ]
+        for r in rows
+    ]
+    out = show.console()
+    out.print(
+        show.table(
+            f"{about['input']}: {about['shape']} float32", [c.replace("_", " ") for c in columns], cells
         )
-    console = Console(width=None if Console().is_terminal else 130)
-    console.print(table)
-    speed = f"memcpy {about['memcpy_gbps']:.1f} GB/s"
-    console.print(
-        f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}", highlight=False
     )
+    speed = f"memcpy {about['memcpy_gbps']:.1f} GB/s"
+    out.print(f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}")

@@ -1,14 +1,12 @@
 """`cutlayer codecs`: what there is to choose from."""
 
-import json
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from cutlayer.codecs import codec_class, names
 from cutlayer.codecs.fields import parameters
+from cutlayer.commands import show
 
 
 def register(app: typer.Typer) -> None:
@@ -40,16 +38,9 @@ def codecs(
             }
             for cls in chosen
         ]
-        typer.echo(json.dumps(rows, indent=2))
+        show.print_json(rows)
         return
-    console = Console()
     for cls in chosen:
-        table = Table(
-            title=f"[bold]{cls.name}[/]  {cls.advice}", title_justify="left", box=None, padding=(0, 2)
-        )
-        for column in ("parameter", "default", "allowed", "meaning"):
-            table.add_column(column, no_wrap=column in ("parameter", "default"))
-        for key, (f, p) in parameters(cls).items():
-            table.add_row(key, str(f.default), p.describe(), p.help)
-        console.print(table)
-        console.print()
+        cells = [[key, f.default, p.describe(), p.help] for key, (f, p) in parameters(cls).items()]
+        columns = ["parameter", "default", "allowed", "meaning"]
+        show.console().print(show.table(f"{cls.name}: {cls.advice}", columns, cells, text=4))

@@ -1,6 +1,5 @@
 """`cutlayer encode`, `decode` and `inspect`: frames in files."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ from cutlayer.codecs import codec as parse
 from cutlayer.codecs import decode as decode_frame
 from cutlayer.codecs import inspect as inspect_frame
 from cutlayer.codecs.frame import DEFAULT_LIMIT
+from cutlayer.commands import show
 from cutlayer.commands.arrays import read_bytes, read_tensor, write_safely, write_tensor
 from cutlayer.split import relative_error
 
@@ -81,7 +81,7 @@ def inspect(
         "format_version": info.version,
     }
     if as_json:
-        typer.echo(json.dumps(rows))
+        show.print_json(rows)
         return
     for name, value in rows.items():
         typer.echo(f"{name.replace('_', ' '):18}{value}")
