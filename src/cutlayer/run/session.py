@@ -24,7 +24,7 @@ from cutlayer.wire.meter import Meter
 
 
 class Session:
-    """Training on the loopback transport.
+    """Training on the loopback transport. Steps reseed PyTorch's global generator; see `train`.
 
     >>> session = Session(config)
     >>> while not session.done:
