@@ -29,6 +29,13 @@ def test_a_run_shows_the_partition_before_and_the_traffic_after(run, tmp_path, s
         assert (out / name).exists()
 
 
+def test_a_compressed_sync_is_not_called_uncompressed(run, tmp_path, small):
+    words = ["--epochs", 1, "--sync-codec", "dense:dtype=float16", "--out", tmp_path / "run"]
+    result = run("train", *small, *words)
+    (line,) = [line for line in result.stdout.splitlines() if "up: sync" in line]
+    assert line.split()[-2:] == ["-", "-"]
+
+
 def test_flags_override_the_file_and_set_overrides_flags(run, tmp_path):
     file = tmp_path / "my.toml"
     file.write_text("seed = 3\n[train]\nepochs = 9\nclients = 5\n[model]\nwidth = 4\n[data]\nlimit = 120\n")

@@ -65,7 +65,10 @@ def traffic_table(run: Summary) -> Table:
         kinds = [key for key, sent in run.bytes.items() if key.startswith(f"{direction}/") and sent]
         for key in kinds:
             sent = run.bytes[key]
-            rows.append([key.replace("/", ": "), *_compared(sent, run.raw_bytes.get(key, sent))])
+            # The records know what tensors at the cut would have cost, not what clients average.
+            unknown = key.endswith("/sync") and run.sync_codec != "none"
+            raw = run.raw_bytes.get(key, sent)
+            rows.append([key.replace("/", ": "), *_compared(sent, None if unknown else raw)])
     rows.append(["all", *_compared(run.total, run.uncompressed)])
     title = f"{run.epochs} epochs: accuracy {_percent(run.accuracy)}, best {_percent(run.best_accuracy)}"
     if run.simulated_seconds is not None:
@@ -73,7 +76,9 @@ def traffic_table(run: Summary) -> Table:
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
 
 
-def _compared(sent: int, raw: int) -> list[str]:
+def _compared(sent: int, raw: int | None) -> list[str]:
+    if raw is None:
+        return [show.size(sent), "-", "-"]
     return [show.size(sent), show.size(raw), f"{raw / sent:.2f}x" if sent else "-"]
 
 

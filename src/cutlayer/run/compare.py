@@ -18,6 +18,7 @@ class Summary:
 
     run: str
     codec: str
+    sync_codec: str
     mode: str
     clients: int
     epochs: int
@@ -43,7 +44,7 @@ class Summary:
 
     @property
     def uncompressed(self) -> int:
-        """All bytes, if the tensors at the cut had travelled as plain float32."""
+        """All bytes, if the tensors at the cut had travelled as plain float32. The rest counts as it was."""
         return self.total + sum(raw - self.bytes.get(key, 0) for key, raw in self.raw_bytes.items())
 
     @property
@@ -82,6 +83,7 @@ def summarize(directory: str | Path) -> Summary:
     return Summary(
         run=Path(directory).name,
         codec=config.codec.up,
+        sync_codec=config.codec.sync,
         mode=config.train.mode,
         clients=config.train.clients,
         epochs=len(epochs),

@@ -64,9 +64,7 @@ class Examiner:
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
-            source = self._source
-            parts = [part for part in (source.head, source.tail) if part is not None]
-            model = ClientModel([copy.deepcopy(part) for part in parts])
+            model = ClientModel([copy.deepcopy(part) for part in self._source.parts])
             model.head.eval()
             if model.tail is not None:
                 model.tail.eval()

@@ -10,23 +10,21 @@ from torch import Tensor, nn
 from cutlayer.errors import CheckpointError
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
-from cutlayer.run.data import Sampler
 from cutlayer.run.evaluate import current, evaluate
-from cutlayer.run.examiner import Examiner
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
-from cutlayer.run.setup import Data, make_halves, prepare_data, prepare_model
+from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
 from cutlayer.run.worker import Worker
 from cutlayer.split.client import ClientHalf
-from cutlayer.split.state import half_state, load_half, under
+from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
 from cutlayer.split.vectors import assign
 from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.meter import Meter
 
 
 class Session:
-    """Training on the loopback transport.
+    """Training on the loopback transport. Steps reseed PyTorch's global generator; see `train`.
 
     >>> session = Session(config)
     >>> while not session.done:
@@ -37,9 +35,14 @@ class Session:
         self.config = config
         self.data = prepare_data(config) if data is None else data
         self._whole, parts = prepare_model(config, self.data.train)
-        self.halves, self.server = make_halves(config, parts)
+        self.server = make_server(config, parts)
+        self.halves = make_clients(config, parts)
         self.meter = Meter()
-        workers = [self._worker(client, half) for client, half in enumerate(self.halves)]
+        # The first client is the evaluator, who has the test set.
+        workers = [
+            Worker.build(config, self.data, client, half, evaluator=client == 0)
+            for client, half in enumerate(self.halves)
+        ]
         self.plan = Plan(config.train, [len(part) for part in self.data.parts])
         transport = Loopback([worker.handle for worker in workers], self.meter)
         self.loop = Loop(config, self.plan, self.server, transport, self.data.train.classes)
@@ -70,7 +73,7 @@ class Session:
         half = self.halves[0]
         whole = copy.deepcopy(self._whole)
         with torch.no_grad():
-            for part in (self.server.part, *self._client_parts(half)):
+            for part in (self.server.part, *half.model.parts):
                 whole.load_state_dict(part.state_dict(), strict=False)
             named = (
                 (half.model.parameter_names, whole.get_parameter),
@@ -83,9 +86,9 @@ class Session:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything: tensors by name, and the rest as plain JSON."""
-        tensors = {f"server.{name}": t for name, t in self._server_state().items()}
+        tensors = {f"server.{name}": t for name, t in server_state(self.server).items()}
         for i, half in enumerate(self._models()):
-            tensors |= {f"client.{i}.{name}": t for name, t in self._client_state(half).items()}
+            tensors |= {f"client.{i}.{name}": t for name, t in client_state(half).items()}
         if self.halves[0].shared and self.halves[0].buffers:
             tensors["clients.buffers"] = torch.stack([half.buffer_vector() for half in self.halves])
         return tensors, {
@@ -98,16 +101,10 @@ class Session:
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
-        server = self.server
-        load_half(under("server.", tensors), [server.part], server.parameters, server.optimizer)
         number = int(state["number"])
+        restore_server(self.server, under("server.", tensors))
         for i, half in enumerate(self._models()):
-            model = half.model
-            if half.shared:
-                model.hang(half.buffers)
-            own = under(f"client.{i}.", tensors)
-            load_half(own, self._client_parts(half), model.parameters, model.optimizer)
-            model.applied = number - 1
+            restore_client(half, under(f"client.{i}.", tensors), number)
         if self.halves[0].shared and self.halves[0].buffers:
             if len(tensors.get("clients.buffers", ())) != len(self.halves):
                 raise CheckpointError("the checkpoint is of a run with another number of clients")
@@ -119,32 +116,6 @@ class Session:
         self.meter.restore(state["meter"])
         self.loop.timeline.clock.restore(state["clock"])
 
-    def _worker(self, client: int, half: ClientHalf) -> Worker:
-        config, data = self.config, self.data
-        crossings = Crossings(config.codec, config.seed)
-        sampler = Sampler(
-            data.parts[client],
-            config.train.batch_size,
-            seed=config.seed,
-            client=client,
-            drop_last=config.train.drop_last,
-        )
-        # The first client is the evaluator, who has the test set.
-        examiner = Examiner(half, data.test, data.augment, crossings) if client == 0 else None
-        return Worker(client, half, data.train, sampler, data.augment, crossings, examiner)
-
     def _models(self) -> list[ClientHalf]:
         """One half for each model that there is: a single one if clients share it."""
         return self.halves[:1] if self.halves[0].shared else self.halves
-
-    def _server_state(self) -> dict[str, Tensor]:
-        return half_state([self.server.part], self.server.parameters, self.server.optimizer)
-
-    def _client_state(self, half: ClientHalf) -> dict[str, Tensor]:
-        if half.shared:
-            half.model.hang(half.buffers)
-        return half_state(self._client_parts(half), half.model.parameters, half.model.optimizer)
-
-    @staticmethod
-    def _client_parts(half: ClientHalf) -> list[nn.Module]:
-        return [part for part in (half.model.head, half.model.tail) if part is not None]

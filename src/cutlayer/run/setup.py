@@ -77,14 +77,21 @@ def shares_model(train: TrainConfig) -> bool:
     return train.clients > 1 and train.sync == "step" and train.mode != "relay"
 
 
-def make_halves(config: Config, parts: tuple[Part, ...]) -> tuple[list[ClientHalf], ServerHalf]:
-    """The halves of all clients, and the server's."""
-    make = optimizer_maker(config.train)
-    own = (parts[0], *parts[2:])
-    server = ServerHalf(parts[1], make)
+def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
+    """The half of one client that has a model of its own."""
+    return ClientHalf(ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train)))
+
+
+def make_server(config: Config, parts: tuple[Part, ...]) -> ServerHalf:
+    """The server's half."""
+    return ServerHalf(parts[1], optimizer_maker(config.train))
+
+
+def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:
+    """The halves of all clients in one process."""
+    first = make_client(config, parts)
     if shares_model(config.train):
-        model = ClientModel(own, make)
-        return [ClientHalf(model, shared=True) for _ in range(config.train.clients)], server
-    first = [ClientHalf(ClientModel(own, make))]
-    others = [ClientHalf(ClientModel(copy.deepcopy(own), make)) for _ in range(config.train.clients - 1)]
-    return first + others, server
+        return [ClientHalf(first.model, shared=True) for _ in range(config.train.clients)]
+    own, make = first.model.parts, optimizer_maker(config.train)
+    others = range(1, config.train.clients)
+    return [first, *(ClientHalf(ClientModel(copy.deepcopy(own), make)) for _ in others)]

@@ -13,10 +13,12 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import MessageError
+from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.data import Augment, Dataset, Sampler
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.examiner import Examiner
+from cutlayer.run.setup import Data
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.wire import labels as packing
@@ -79,6 +81,23 @@ class Worker:
             Ask: self._on_ask,
             Evaluate: self._on_evaluate,
         }
+
+    @classmethod
+    def build(
+        cls, config: Config, data: Data, client: int, half: ClientHalf, *, evaluator: bool = False
+    ) -> "Worker":
+        """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
+        train = config.train
+        crossings = Crossings(config.codec, config.seed)
+        sampler = Sampler(
+            data.parts[client],
+            train.batch_size,
+            seed=config.seed,
+            client=client,
+            drop_last=train.drop_last,
+        )
+        examiner = Examiner(half, data.test, data.augment, crossings) if evaluator else None
+        return cls(client, half, data.train, sampler, data.augment, crossings, examiner)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message from the server."""

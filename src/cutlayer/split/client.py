@@ -24,6 +24,7 @@ class ClientModel:
     """
 
     def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer | None = None) -> None:
+        self.parts = tuple(parts)
         self.head = parts[0].train()
         self.tail = parts[1].train() if len(parts) > 1 else None
         trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
@@ -78,7 +79,7 @@ class ClientHalf:
 
     def forward(self, images: Tensor) -> Tensor:
         """The smashed data of a batch. What backward needs is kept until then."""
-        self._use()
+        self.hang()
         self._smashed = self.model.head(images)
         return self._smashed.detach()
 
@@ -98,7 +99,7 @@ class ClientHalf:
         """U-shape: the tail on what the server made. The loss, and its gradient for the server."""
         if self.model.tail is None:
             raise RuntimeError("this client has no tail")
-        self._use()
+        self.hang()
         features = features.detach().requires_grad_()
         loss = F.cross_entropy(self.model.tail(features), labels)
         found = torch.autograd.grad(loss, [features, *self.model.tail_parameters], allow_unused=True)
@@ -144,6 +145,7 @@ class ClientHalf:
         """Replace the buffers."""
         assign(self.buffers, vector)
 
-    def _use(self) -> None:
+    def hang(self) -> None:
+        """Put this client's buffers into the model."""
         if self.shared:
             self.model.hang(self.buffers)

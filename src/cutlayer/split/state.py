@@ -6,9 +6,35 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import CheckpointError
+from cutlayer.split.client import ClientHalf
+from cutlayer.split.server import ServerHalf
 
 
-def half_state(
+def server_state(server: ServerHalf) -> dict[str, Tensor]:
+    """Everything that the server's half has learned."""
+    return _half_state([server.part], server.parameters, server.optimizer)
+
+
+def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
+    """Continue from what `server_state` gave."""
+    _load_half(state, [server.part], server.parameters, server.optimizer)
+    server.discard()
+
+
+def client_state(half: ClientHalf) -> dict[str, Tensor]:
+    """Everything that a client's half has learned. Clients that share a model differ in buffers only."""
+    half.hang()
+    return _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+
+
+def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
+    """Continue from what `client_state` gave after `number` steps."""
+    half.hang()
+    _load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    half.model.applied = number - 1
+
+
+def _half_state(
     parts: Sequence[nn.Module], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, Tensor]:
     """Weights and buffers under `model.`, what the optimizer remembers under `optimizer.`."""
@@ -21,13 +47,13 @@ def half_state(
     return state
 
 
-def load_half(
+def _load_half(
     state: Mapping[str, Tensor],
     parts: Sequence[nn.Module],
     parameters: Sequence[Tensor],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    """Put a half back into the state that `half_state` gave."""
+    """Put a half back into the state that `_half_state` gave."""
     for part in parts:
         own = part.state_dict()
         missing = [name for name in own if f"model.{name}" not in state]
