@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def test_a_resumed_run_hides_what_it_repeats(tmp_path):
     for step in (1, 2, 3):
         first.step({"global_step": step, "loss": float(step)})
     first.close()
+    time.sleep(1.05)  # TensorBoard orders the files of a run by the second in which they were begun
     resumed = TensorBoard(tmp_path, resumed_at=1)
     resumed.step({"global_step": 2, "loss": 20.0})
     resumed.close()
