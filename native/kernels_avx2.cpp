@@ -19,7 +19,10 @@
 namespace cutlayer {
 namespace avx2 {
 #include "block.inc"
-#include "kernels.inc"
+#include "scan.inc"
+#include "random.inc"
+#include "pack.inc"
+#include "unpack.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

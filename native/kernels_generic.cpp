@@ -8,7 +8,10 @@
 namespace cutlayer {
 namespace generic {
 #include "block.inc"
-#include "kernels.inc"
+#include "scan.inc"
+#include "random.inc"
+#include "pack.inc"
+#include "unpack.inc"
 }  // namespace generic
 const Kernels generic_kernels = CUTLAYER_TABLE(generic);
 
