@@ -8,7 +8,6 @@ Run it on an idle machine. Nothing here passes or fails; the targets are printed
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -16,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from cutlayer.run.provenance import provenance
 from torch import Tensor
 
 import cutlayer
 from cutlayer.codecs import kernels
 from cutlayer.run.bench import best, memcpy_seconds
+from cutlayer.run.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "codecs.json"
 # codec: (least encode ratio, least decode ratio)
@@ -97,14 +96,22 @@ def measure(spec: str, x: Tensor, rounds: int) -> dict[str, float]:
     }
 
 
+def peak_and_present() -> tuple[int, int]:
+    """Peak and present memory of this process in bytes (Linux)."""
+    status = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
+    )
+    return int(status["VmHWM"].split()[0]) << 10, int(status["VmRSS"].split()[0]) << 10
+
+
 def extra_memory(spec: str) -> float:
     """Encode's peak memory beyond input and frame, as a share of the input. Only in a fresh process."""
     x, codec = half_rectified(16 << 20), cutlayer.codec(spec)
     codec.encode(x[:2])
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak so far
+    before = peak_and_present()[1]
     frame = codec.encode(x)
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
-    return (grown - len(frame)) / (x.numel() * 4)
+    return (peak_and_present()[0] - before - len(frame)) / (x.numel() * 4)
 
 
 def in_fresh_process(spec: str) -> float:

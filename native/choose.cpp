@@ -63,9 +63,8 @@ void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chan
   const size_t d = shape.d;
   const auto& kernel = kernels();
   if (top)
-    parallel(threads, shape.chunks(), [&](size_t, size_t begin, size_t end) {
-      for (size_t c = begin; c < end; ++c)
-        kernel.top_mask(x + c * kChunk, shape.length(c), top[c].cut, keep + c * kChunk / kBlock);
+    parallel(threads, shape.chunks(), [&](size_t c) {
+      kernel.top_mask(x + c * kChunk, shape.length(c), top[c].cut, keep + c * kChunk / kBlock);
     });
   const uint64_t hits = top ? top_draws(shape, chance, first) : 0;
   if (hits == shape.k) return;
@@ -73,23 +72,23 @@ void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chan
   Pick leave(top ? shape.k - hits : 0, top ? shape.k : 0, false);
   Pick enter(shape.k - hits, top ? d - shape.k : d, true);
   const size_t count = shape.chunks();
-  const size_t parts = std::max<size_t>(1, std::min<size_t>(size_t(std::max(1, threads)), count));
   auto collect = [&] {
-    std::vector<std::vector<uint64_t>> out(parts), in(parts);
-    parallel(int(parts), count, [&](size_t p, size_t begin, size_t end) {
-      uint64_t entering[kSpan + 1], leaving[kSpan + 1];  // one more, as both are written to before one counts
-      const size_t last = std::min(d, end * kChunk);
-      for (size_t i = begin * kChunk; i < last; i += kSpan) {
+    std::vector<std::vector<uint64_t>> out(count), in(count);
+    parallel(threads, count, [&](size_t c) {
+      // One more, as both are written to before one counts.
+      uint64_t entering[kSpan + 1], leaving[kSpan + 1];
+      const size_t last = std::min(d, (c + 1) * kChunk);
+      for (size_t i = c * kChunk; i < last; i += kSpan) {
         const Swaps n = kernel.collect(chance.seed, first, uint32_t(i), keep + i / kBlock, std::min(kSpan, last - i),
                                        enter.bound, leave.wanted > 0, leave.bound, entering, leaving,
                                        x ? x + d + i : nullptr);
-        in[p].insert(in[p].end(), entering, entering + n.enter);
-        out[p].insert(out[p].end(), leaving, leaving + n.leave);
+        in[c].insert(in[c].end(), entering, entering + n.enter);
+        out[c].insert(out[c].end(), leaving, leaving + n.leave);
       }
     });
-    for (size_t p = 0; p < parts; ++p) {
-      enter.found.insert(enter.found.end(), in[p].begin(), in[p].end());
-      leave.found.insert(leave.found.end(), out[p].begin(), out[p].end());
+    for (size_t c = 0; c < count; ++c) {
+      enter.found.insert(enter.found.end(), in[c].begin(), in[c].end());
+      leave.found.insert(leave.found.end(), out[c].begin(), out[c].end());
     }
   };
   collect();

@@ -52,10 +52,11 @@ bool prefix_marks(const uint8_t* in, size_t section, const Shape& shape, unsigne
                   int threads, std::vector<uint64_t>& before) {
   const size_t chunks = shape.chunks();
   before.resize(shape.rows * chunks);
-  parallel(threads, before.size(), [&](size_t, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      before[i] = kernels().count_marks(in + i / chunks * section + i % chunks * kChunk / 8 * width,
-                                        shape.length(i % chunks), width, bits);
+  // Counting reads little; below some megabytes it is done before a thread has started.
+  const bool worth = shape.rows * bit_bytes(shape.d, width) > size_t(4) << 20;
+  parallel(worth ? threads : 1, before.size(), [&](size_t i) {
+    before[i] = kernels().count_marks(in + i / chunks * section + i % chunks * kChunk / 8 * width,
+                                      shape.length(i % chunks), width, bits);
   });
   for (size_t r = 0; r < shape.rows; ++r) {
     uint64_t sum = 0;
@@ -81,9 +82,8 @@ Fault keys_decode(const uint8_t* in, const Shape& shape, Values kind, float* out
     }
   }
   const size_t chunks = shape.chunks();
-  parallel(threads, shape.rows * chunks, [&](size_t, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i)
-      std::memset(out + i / chunks * shape.d + i % chunks * kChunk, 0, shape.length(i % chunks) * sizeof(float));
+  parallel(threads, shape.rows * chunks, [&](size_t i) {
+    std::memset(out + i / chunks * shape.d + i % chunks * kChunk, 0, shape.length(i % chunks) * sizeof(float));
   });
   for (size_t r = 0; r < shape.rows; ++r)
     for (size_t j = 0; j < shape.k; ++j) {
@@ -120,24 +120,19 @@ Fault ms_decode(const uint8_t* in, Shape shape, unsigned bits, bool is_signed, V
   std::vector<uint64_t> before;
   if (!prefix_marks(in, section, shape, width, bits, threads, before)) return Fault::marks;
   const bool stream = streams(out, shape.rows, shape.d);
-  parallel(threads, before.size(), [&](size_t, size_t begin, size_t end) {
-    std::vector<float> table(bits <= 3 ? size_t(1) << width : 0);
-    size_t of_row = shape.rows;
-    for (size_t i = begin; i < end; ++i) {
-      const size_t r = i / chunks, c = i % chunks;
-      if (!table.empty() && of_row != r) {
-        of_row = r;
-        for (uint32_t code = 0; code < table.size(); ++code) {
-          const uint32_t m = code & full;
-          const float level = float(double(m) * topmin[r] / double(full));
-          table[code] = (code > full && m) ? -level : level;
-        }
+  parallel(threads, before.size(), [&](size_t i) {
+    const size_t r = i / chunks, c = i % chunks;
+    float table[16] = {};  // used up to three bits
+    if (bits <= 3)
+      for (uint32_t code = 0; code < 1u << width; ++code) {
+        const uint32_t m = code & full;
+        const float level = float(double(m) * topmin[r] / double(full));
+        table[code] = (code > full && m) ? -level : level;
       }
-      const uint8_t* at = in + r * section;
-      kernels().ms_unpack(at + c * kChunk / 8 * width, in + shape.rows * section, shape.length(c), bits, is_signed, topmin[r],
-                          table.data(), at + mask_bytes + size_t(before[i]) * value_size(kind), kind,
-                          out + r * shape.d + c * kChunk, stream);
-    }
+    const uint8_t* at = in + r * section;
+    kernels().ms_unpack(at + c * kChunk / 8 * width, in + shape.rows * section, shape.length(c), bits, is_signed,
+                        topmin[r], table, at + mask_bytes + size_t(before[i]) * value_size(kind), kind,
+                        out + r * shape.d + c * kChunk, stream);
   });
   return Fault::none;
 }
@@ -153,13 +148,11 @@ Fault sparse_decode(const uint8_t* in, Shape shape, bool keys, Values kind, floa
   std::vector<uint64_t> before;
   if (!prefix_marks(in, section, shape, 1, 1, threads, before)) return Fault::marks;
   const bool stream = streams(out, shape.rows, shape.d);
-  parallel(threads, before.size(), [&](size_t, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) {
-      const uint8_t* at = in + i / chunks * section;
-      kernels().mask_unpack(at + i % chunks * kChunk / 8, shape.length(i % chunks),
-                            at + where + size_t(before[i]) * value_size(kind), kind,
-                            out + i / chunks * shape.d + i % chunks * kChunk, stream);
-    }
+  parallel(threads, before.size(), [&](size_t i) {
+    const uint8_t* at = in + i / chunks * section;
+    kernels().mask_unpack(at + i % chunks * kChunk / 8, shape.length(i % chunks),
+                          at + where + size_t(before[i]) * value_size(kind), kind,
+                          out + i / chunks * shape.d + i % chunks * kChunk, stream);
   });
   return Fault::none;
 }
@@ -176,24 +169,15 @@ Fault qu_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, const f
     if (!padded_with_zeros(in + r * section + head, d, bits)) return Fault::padding;
   }
   const bool stream = streams(out, rows, d);
-  parallel(threads, rows * chunks, [&](size_t, size_t begin, size_t end) {
-    std::vector<float> table(bits <= 8 ? size_t(1) << bits : 0);
-    size_t of_row = rows;
-    for (size_t i = begin; i < end; ++i) {
-      const size_t r = i / chunks, c = i % chunks;
-      const double lo = own[2 * r], delta = (double(own[2 * r + 1]) - lo) / double((1u << bits) - 1);
-      const uint8_t* at = in + r * section + head + c * kChunk / 8 * bits;
-      float* to = out + r * d + c * kChunk;
-      if (table.empty()) {
-        kernels().qu_unpack(at, shape.length(c), bits, lo, delta, to);
-        continue;
-      }
-      if (of_row != r) {
-        of_row = r;
-        for (size_t q = 0; q < table.size(); ++q) table[q] = float(lo + double(q) * delta);
-      }
-      kernels().table_unpack(at, in + rows * section, shape.length(c), bits, table.data(), to, stream);
-    }
+  parallel(threads, rows * chunks, [&](size_t i) {
+    const size_t r = i / chunks, c = i % chunks;
+    const double lo = own[2 * r], delta = (double(own[2 * r + 1]) - lo) / double((1u << bits) - 1);
+    const uint8_t* at = in + r * section + head + c * kChunk / 8 * bits;
+    float* to = out + r * d + c * kChunk;
+    if (bits > 8) return kernels().qu_unpack(at, shape.length(c), bits, lo, delta, to);
+    float table[256];
+    for (size_t q = 0; q < size_t(1) << bits; ++q) table[q] = float(lo + double(q) * delta);
+    kernels().table_unpack(at, in + rows * section, shape.length(c), bits, table, to, stream);
   });
   return Fault::none;
 }
@@ -209,10 +193,9 @@ Fault km_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, float* 
       if (!finite(table[c]) || (c && table[c] < table[c - 1])) return Fault::range;
     if (!padded_with_zeros(in + r * section + 4 * clusters, d, bits)) return Fault::padding;
   }
-  parallel(threads, rows, [&](size_t, size_t begin, size_t end) {
-    for (size_t r = begin; r < end; ++r)
-      kernels().table_unpack(in + r * section + 4 * clusters, in + rows * section, d, bits,
-                             tables.data() + r * clusters, out + r * d, stream);
+  parallel(threads, rows, [&](size_t r) {
+    kernels().table_unpack(in + r * section + 4 * clusters, in + rows * section, d, bits, tables.data() + r * clusters,
+                           out + r * d, stream);
   });
   return Fault::none;
 }

@@ -28,9 +28,7 @@ uint32_t reaches(unsigned l, double topmin, unsigned bits, bool nearest) {
 // For every chunk of every row, in parallel.
 template <class F>
 void for_chunks(const Shape& shape, int threads, F f) {
-  parallel(threads, shape.rows * shape.chunks(), [&](size_t, size_t begin, size_t end) {
-    for (size_t i = begin; i < end; ++i) f(i, i / shape.chunks(), i % shape.chunks());
-  });
+  parallel(threads, shape.rows * shape.chunks(), [&](size_t i) { f(i, i / shape.chunks(), i % shape.chunks()); });
 }
 
 }  // namespace
@@ -136,10 +134,9 @@ uint32_t sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* 
   const size_t section = where + size_t(shape.k) * value_size(how.kind);
   const bool by_row = shape.rows > 1;
   std::vector<uint32_t> largest(shape.rows);
-  parallel(by_row ? threads : 1, shape.rows, [&](size_t, size_t begin, size_t end) {
-    for (size_t r = begin; r < end; ++r)
-      largest[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
-                              by_row ? 1 : threads);
+  parallel(by_row ? threads : 1, shape.rows, [&](size_t r) {
+    largest[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
+                            by_row ? 1 : threads);
   });
   return *std::max_element(largest.begin(), largest.end());
 }

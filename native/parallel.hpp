@@ -1,6 +1,7 @@
 // Threads for the length of one call: nothing is started at import, nothing stays behind.
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <exception>
 #include <system_error>
@@ -9,32 +10,33 @@
 
 namespace cutlayer {
 
-// f(part, begin, end) on contiguous shares of 0 .. n - 1, the calling thread included.
+// f(i) for each i of 0 .. n - 1. Whoever is free takes the next one, so that the calling thread works while
+// the others are still starting, and a disturbed one holds up nobody.
 template <class F>
 void parallel(int threads, size_t n, F f) {
-  const size_t parts = std::max<size_t>(1, std::min<size_t>(size_t(std::max(1, threads)), n));
-  if (parts == 1) {
-    f(size_t(0), size_t(0), n);
+  const size_t workers = std::min<size_t>(size_t(std::max(1, threads)), n);
+  if (workers <= 1) {
+    for (size_t i = 0; i < n; ++i) f(i);
     return;
   }
-  std::vector<std::exception_ptr> failed(parts);
-  std::vector<std::thread> helpers;
-  helpers.reserve(parts - 1);
-  auto run = [&](size_t part) noexcept {
+  std::atomic<size_t> next{0};
+  std::vector<std::exception_ptr> failed(workers);
+  auto work = [&](size_t worker) noexcept {
     try {
-      f(part, n * part / parts, n * (part + 1) / parts);
+      for (size_t i = next++; i < n; i = next++) f(i);
     } catch (...) {
-      failed[part] = std::current_exception();
+      failed[worker] = std::current_exception();
+      next = n;
     }
   };
-  size_t started = 1;
+  std::vector<std::thread> helpers;
+  helpers.reserve(workers - 1);
   try {
-    for (; started < parts; ++started) helpers.emplace_back(run, started);
+    for (size_t worker = 1; worker < workers; ++worker) helpers.emplace_back(work, worker);
   } catch (const std::system_error&) {
-    // No thread to be had: this one does the rest.
+    // No thread to be had: those that are there do the work.
   }
-  run(0);
-  for (size_t part = started; part < parts; ++part) run(part);
+  work(0);
   for (auto& helper : helpers) helper.join();
   for (auto& e : failed)
     if (e) std::rethrow_exception(e);

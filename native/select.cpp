@@ -37,7 +37,7 @@ constexpr int kCoarse = 12;
 // Two magnitudes between which the k-th largest lies, very probably: a few standard deviations around
 // its rank in a sample. A miss costs time, never correctness, and costs less in a small section.
 Bracket guess(const float* x, size_t d, uint64_t k) {
-  const size_t size = std::min(d, std::clamp<size_t>(d / 128, 512, 65536)), stride = d / size;
+  const size_t size = std::min(d, std::clamp<size_t>(d / 512, 512, 65536)), stride = d / size;
   const double deviations = d < 4 * kChunk ? 3 : 5;
   std::vector<uint32_t> sample(size);
   for (size_t j = 0; j < size; ++j) {
@@ -80,46 +80,36 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
   const Bracket bracket = guess(x, d, k);
   const auto& kernel = kernels();
 
-  struct Part {
-    std::unique_ptr<uint32_t[]> room;
-    size_t used = 0, capacity = 0;
-  };
-  const size_t parts = std::max<size_t>(1, std::min<size_t>(size_t(std::max(1, threads)), count));
-  std::vector<Part> part(parts);
+  // Room for a share of each chunk; pages that no candidate reaches are never touched.
+  constexpr size_t share = kChunk / 8;
+  const size_t room_each = std::min(share, d);
+  const std::unique_ptr<uint32_t[]> room(new uint32_t[count * room_each]);
   std::vector<Scan> scans(count);
-  std::vector<const uint32_t*> candidates(count);
-  parallel(int(parts), count, [&](size_t p, size_t begin, size_t end) {
-    Part& mine = part[p];
-    mine.capacity = (std::min(d, end * kChunk) - begin * kChunk) / 8 + 1024;
-    mine.room.reset(new uint32_t[mine.capacity]);
-    for (size_t c = begin; c < end; ++c) {
-      candidates[c] = mine.room.get() + mine.used;
-      scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi,
-                             mine.room.get() + mine.used, mine.capacity - mine.used);
-      mine.used = std::min<size_t>(mine.capacity, mine.used + scans[c].collected);
-    }
+  parallel(threads, count, [&](size_t c) {
+    scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi, room.get() + c * room_each,
+                           room_each);
   });
 
   Found found{0, 0, false};
-  uint64_t above = 0, between = 0, stored_candidates = 0;
+  uint64_t above = 0, between = 0;
+  bool complete = true;
   for (const Scan& s : scans) {
     above += s.above;
     between += s.collected;
+    complete &= s.collected <= room_each;
     found.max_bits = std::max(found.max_bits, s.max_bits);
     found.negative |= s.negative;
   }
-  for (const Part& p : part) stored_candidates += p.used;
   if (found.max_bits > kMaxFinite) return found;
 
-  const bool complete = stored_candidates == between;
   bool counted = complete;  // do the candidates tell gt and eq of each chunk?
   if (complete && above < k && k <= above + between) {
-    // Each part's candidates are one run, and so are all of them when there is one part.
     std::vector<uint32_t> all;
-    const uint32_t* words = part[0].room.get();
-    if (parts > 1) {
-      all.reserve(between);
-      for (const Part& p : part) all.insert(all.end(), p.room.get(), p.room.get() + p.used);
+    const uint32_t* words = room.get();
+    if (count > 1) {
+      all.reserve(size_t(between));
+      for (size_t c = 0; c < count; ++c)
+        all.insert(all.end(), room.get() + c * room_each, room.get() + c * room_each + scans[c].collected);
       words = all.data();
     }
     found.t = kth_largest(words, size_t(between), k - above, bracket.lo, bracket.hi);
@@ -130,12 +120,10 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
 
   std::vector<uint64_t> more(count), equal(count);
   auto recount = [&] {
-    parallel(threads, count, [&](size_t, size_t begin, size_t end) {
-      for (size_t c = begin; c < end; ++c) {
-        const float* at = x + c * kChunk;
-        more[c] = kernel.count_ge(at, shape.length(c), found.t + 1);
-        equal[c] = kernel.count_ge(at, shape.length(c), found.t) - more[c];
-      }
+    parallel(threads, count, [&](size_t c) {
+      const float* at = x + c * kChunk;
+      more[c] = kernel.count_ge(at, shape.length(c), found.t + 1);
+      equal[c] = kernel.count_ge(at, shape.length(c), found.t) - more[c];
     });
     uint64_t gt = 0, eq = 0;
     for (size_t c = 0; c < count; ++c) gt += more[c], eq += equal[c];
@@ -143,9 +131,10 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
   };
   if (counted) {
     for (size_t c = 0; c < count; ++c) {
-      const uint64_t above_t = kernel.words_ge(candidates[c], scans[c].collected, found.t + 1);
+      const uint32_t* candidates = room.get() + c * room_each;
+      const uint64_t above_t = kernel.words_ge(candidates, size_t(scans[c].collected), found.t + 1);
       more[c] = scans[c].above + above_t;
-      equal[c] = kernel.words_ge(candidates[c], scans[c].collected, found.t) - above_t;
+      equal[c] = kernel.words_ge(candidates, size_t(scans[c].collected), found.t) - above_t;
     }
   } else if (!recount()) {
     // The bracket's lower end was taken for the answer on trust, and was not.
@@ -171,10 +160,9 @@ Selection select_top(const float* x, Shape shape, int threads) {
   result.topmin.resize(shape.rows);
   std::vector<Found> found(shape.rows);
   const bool by_row = shape.rows > 1;
-  parallel(by_row ? threads : 1, shape.rows, [&](size_t, size_t begin, size_t end) {
-    for (size_t r = begin; r < end; ++r)
-      found[r] = select_row(x + r * shape.d, shape, by_row ? 1 : threads,
-                            result.chunks.data() + r * shape.chunks());
+  parallel(by_row ? threads : 1, shape.rows, [&](size_t r) {
+    found[r] = select_row(x + r * shape.d, shape, by_row ? 1 : threads,
+                          result.chunks.data() + r * shape.chunks());
   });
   for (size_t r = 0; r < shape.rows; ++r) {
     result.topmin[r] = float_of(found[r].t);

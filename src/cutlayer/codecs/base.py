@@ -19,7 +19,7 @@ from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeEr
 NAMED = 255  # the codec id of frames that carry their codec's name
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Writer:
     """One frame in the making: what a codec needs beside the elements."""
 
@@ -40,7 +40,7 @@ class Writer:
         return self.kernels.seal(opened, frame.CHECKED_FROM)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Reader:
     """One frame being decoded, its header checked."""
 

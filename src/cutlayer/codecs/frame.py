@@ -28,7 +28,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Header:
     """What a frame says about itself."""
 

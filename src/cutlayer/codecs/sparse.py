@@ -1,6 +1,7 @@
 """What the sparse codecs (`sp`, `rt`, `rk`) share: k kept elements a section, behind a mask or as keys."""
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Self
 
 from torch import Tensor
@@ -45,8 +46,9 @@ def scope_field(default: str = "tensor") -> str:
 class SparseCodec(Codec):
     """Base of the sparse codecs, which have the fields `ratio`, `store`, `values` and `scope`."""
 
-    def _parts(self, shape: tuple[int, ...]) -> tuple[int, int, str, int]:
-        """Sections, k, the store that serves, and the bytes of a section."""
+    @lru_cache(maxsize=256)  # noqa: B019 - codecs are small, immutable and few
+    def _parts(self, shape: tuple[int, ...]) -> tuple[int, int, bool, Self, int]:
+        """Sections, k, whether keys are stored, this codec with that decided, the bytes of a section."""
         rows, d = self.sections(shape)
         ratio, store = float(self.ratio), str(self.store)  # type: ignore[attr-defined]
         k = kept(ratio, d)
@@ -54,7 +56,7 @@ class SparseCodec(Codec):
         sizes = {"mask": (d + 7) // 8 + value_bytes, "keys": 4 * k + value_bytes}
         if store == "auto":
             store = "keys" if sizes["keys"] < sizes["mask"] else "mask"
-        return rows, k, store, sizes[store]
+        return rows, k, store == "keys", replace(self, store=store), sizes[store]  # type: ignore[call-arg]
 
     @property
     def _values(self) -> int:
@@ -62,11 +64,8 @@ class SparseCodec(Codec):
 
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
         """See `Codec.payload_bytes`."""
-        rows, _, _, size = self._parts(shape)
+        rows, *_, size = self._parts(shape)
         return rows * size
-
-    def _stored_as(self, store: str) -> Self:
-        return replace(self, store=store)  # type: ignore[call-arg]
 
     def _write(
         self,
@@ -78,8 +77,8 @@ class SparseCodec(Codec):
         coin: bool = False,
         enlarge: bool = False,
     ) -> bytes:
-        rows, k, store, size = self._parts(writer.source.shape)
-        frame, offset = writer.open(self._stored_as(store), rows * size)
+        rows, k, keys, decided, size = self._parts(writer.source.shape)
+        frame, offset = writer.open(decided, rows * size)
         scale = x.shape[1] / k if enlarge else 1.0
         largest = writer.kernels.sparse_encode(
             x,
@@ -88,7 +87,7 @@ class SparseCodec(Codec):
             alpha,
             coin,
             writer.seed,
-            store == "keys",
+            keys,
             self._values,
             scale,
             frame,
@@ -99,11 +98,11 @@ class SparseCodec(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        _, k, store, _ = self._parts(reader.header.shape)
+        _, k, keys, _, _ = self._parts(reader.header.shape)
         if self.store == "auto":  # type: ignore[attr-defined]
             raise HeaderError("a frame says how its elements are stored; this one says auto")
         check(
             reader.kernels.sparse_decode(
-                reader.data, reader.header.payload_offset, k, store == "keys", self._values, out
+                reader.data, reader.header.payload_offset, k, keys, self._values, out
             )
         )

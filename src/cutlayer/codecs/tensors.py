@@ -23,7 +23,7 @@ VALUE_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 VALUE_NAMES = ("float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Source:
     """A tensor to encode: as it was given, and as contiguous float32."""
 
