@@ -15,8 +15,8 @@ bool padded_with_zeros(const uint8_t* stream, size_t n, unsigned width) {
 
 // Results that exceed the caches are written past them, where alignment allows.
 bool streams(const float* out, size_t rows, size_t d) {
-  return rows * d * sizeof(float) >= (size_t(24) << 20) && reinterpret_cast<uintptr_t>(out) % 32 == 0 &&
-         (rows == 1 || d % 8 == 0);
+  return rows * d * sizeof(float) >= (size_t(24) << 20) && reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
+         (rows == 1 || d % 16 == 0);
 }
 
 // Largest and smallest magnitude of the values, as bits of float32.

@@ -73,7 +73,7 @@ struct Kernels {
   Swaps (*collect)(uint64_t seed, uint64_t first, uint32_t index, const uint64_t* top, size_t n,
                    uint32_t enter_below, bool leaving, uint32_t leave_from, uint64_t* enter,
                    uint64_t* leave, const float* next);
-  // Decoding. `stream`: write past the caches (`out` is then aligned to 32 bytes). Up to `end` may be
+  // Decoding. `stream`: write past the caches (`out` is then aligned to 64 bytes). Up to `end` may be
   // read. `table` has 2^width entries, for width <= 8.
   void (*table_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned width, const float* table,
                        float* out, bool stream);
