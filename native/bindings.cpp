@@ -50,12 +50,12 @@ class Buffer {
   Py_buffer view_;
 };
 
-nb::bytes seal(nb::bytes frame, size_t from) {
+nb::bytes seal(nb::bytes frame, size_t from, int threads) {
   uint8_t* data = writable(frame, 0);
   uint32_t crc;
   {
     nb::gil_scoped_release free;
-    crc = crc32(data + from, frame.size() - from);
+    crc = crc32(data + from, frame.size() - from, threads);
   }
   std::memcpy(data + from - 4, &crc, 4);
   return frame;
@@ -67,15 +67,23 @@ void put_bytes(nb::bytes frame, size_t offset, nb::handle source) {
   std::memcpy(writable(frame, offset), data.at(0), data.size());
 }
 
-uint32_t checksum(nb::handle frame, size_t from) {
+uint32_t checksum(nb::handle frame, size_t from, int threads) {
   Buffer buffer(frame);
   nb::gil_scoped_release free;
-  return crc32(buffer.at(from), buffer.size() - from);
+  return crc32(buffer.at(from), buffer.size() - from, threads);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+    try {
+      std::rethrow_exception(p);
+    } catch (const Changed&) {
+      const nb::object kind = nb::module_::import_("cutlayer.errors").attr("ChangedError");
+      PyErr_SetString(kind.ptr(), "the tensor was changed by another thread while it was encoded; encode a copy");
+    }
+  });
   m.def("instruction_set", [] { return kernels().name; });
   m.def("force_instruction_set",
         [](std::optional<std::string> name) { return force_kernels(name ? name->c_str() : nullptr); },
@@ -164,9 +172,9 @@ NB_MODULE(_native, m) {
     return int(check_values(in.at(offset), n, Values(kind)));
   });
   // For tests of the generator itself.
-  m.def("random_words", [](uint64_t seed, uint32_t stream, uint64_t first, size_t n) {
+  m.def("random_words", [](uint64_t seed, uint32_t stream, uint32_t section, uint64_t first, size_t n) {
     std::vector<uint32_t> out(n);
-    kernels().random(seed, stream, first, n, out.data());
+    kernels().random(seed, stream, section, first, n, out.data());
     return out;
   });
 }

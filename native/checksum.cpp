@@ -1,8 +1,10 @@
 #include "checksum.hpp"
 
 #include <cstring>
+#include <vector>
 
 #include "kernels.hpp"
+#include "parallel.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
@@ -83,7 +85,23 @@ __attribute__((target("pclmul,sse4.1"))) uint32_t by_folding(uint32_t c, const u
 }
 #endif
 
-}  // namespace
+// a * b modulo the polynomial. Bit 31 is the coefficient of x^0.
+uint32_t multiply(uint32_t a, uint32_t b) {
+  uint32_t product = 0;
+  for (; a; a <<= 1) {
+    if (a >> 31) product ^= b;
+    b = (b >> 1) ^ (0xEDB88320u & (0u - (b & 1u)));
+  }
+  return product;
+}
+
+// x^(8n) modulo the polynomial: what n more bytes do to a checksum.
+uint32_t shift(size_t n) {
+  uint32_t result = 1u << 31, square = 1u << 23;  // x^0, x^8
+  for (; n; n >>= 1, square = multiply(square, square))
+    if (n & 1) result = multiply(result, square);
+  return result;
+}
 
 uint32_t crc32(const uint8_t* data, size_t n) {
 #ifdef CUTLAYER_X86
@@ -91,6 +109,21 @@ uint32_t crc32(const uint8_t* data, size_t n) {
   if (folds && n >= 64) return ~by_folding(~0u, data, n);
 #endif
   return ~by_table(~0u, data, n);
+}
+
+}  // namespace
+
+uint32_t crc32(const uint8_t* data, size_t n, int threads) {
+  constexpr size_t part = 1 << 20;
+  if (threads <= 1 || n <= 2 * part) return crc32(data, n);
+  const size_t count = (n + part - 1) / part;
+  std::vector<uint32_t> parts(count);
+  parallel(threads, count,
+           [&](size_t i) { parts[i] = crc32(data + i * part, std::min(part, n - i * part)); });
+  const uint32_t over_whole = shift(part), over_last = shift(n - (count - 1) * part);
+  uint32_t crc = parts[0];
+  for (size_t i = 1; i < count; ++i) crc = multiply(i + 1 < count ? over_whole : over_last, crc) ^ parts[i];
+  return crc;
 }
 
 }  // namespace cutlayer

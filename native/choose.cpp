@@ -1,6 +1,5 @@
 #include "choose.hpp"
 
-#include <cmath>
 #include <cstring>
 
 #include "parallel.hpp"
@@ -8,14 +7,17 @@
 namespace cutlayer {
 namespace {
 
+// The streams of random words that a section draws from.
+enum Stream : uint32_t { kHits = 1, kTop = 2, kOthers = 3 };
+
 // How many of k draws fall on top elements. The counts are kept in double, where they are exact.
-uint64_t top_draws(const Shape& shape, const Chance& chance, uint64_t first) {
+uint64_t top_draws(const Shape& shape, const Chance& chance, uint32_t section) {
   double top = double(shape.k), others = double(shape.d - shape.k);
   const double a = (1 - chance.alpha) / top, b = others > 0 ? chance.alpha / others : 0;
   uint32_t words[kSpan];
   for (uint64_t j = 0; j < shape.k; j += kSpan) {
     const size_t n = size_t(std::min<uint64_t>(kSpan, shape.k - j));
-    kernels().random(chance.seed, 1, first + j, n, words);
+    kernels().random(chance.seed, kHits, section, j, n, words);
     for (size_t i = 0; i < n; ++i) {
       const double u = double(words[i]) * (1.0 / 4294967296.0), left = top * a;
       const bool hit = chance.coin ? u >= chance.alpha : u * (left + others * b) < left;
@@ -26,81 +28,53 @@ uint64_t top_draws(const Shape& shape, const Chance& chance, uint64_t first) {
   return shape.k - uint64_t(top);
 }
 
-// The elements whose (random word, index) is smallest within a set: collected below a bound that four
-// standard deviations put above the expected one, then cut exactly.
-struct Pick {
-  uint64_t wanted, population;
-  bool smallest;
-  uint32_t bound;
-  std::vector<uint64_t> found;
-
-  Pick(uint64_t wanted, uint64_t population, bool smallest)
-      : wanted(wanted), population(population), smallest(smallest) {
-    const double p = population ? double(wanted) / double(population) : 0;
-    const double share = std::min(1.0, p + (4 * std::sqrt(double(wanted)) + 4) / double(population + 1));
-    const uint32_t width = uint32_t(std::min(4294967295.0, share * 4294967296.0));
-    bound = smallest ? width : ~width;
-  }
-  bool enough() const { return found.size() >= wanted; }
-  void widen() {
-    bound = smallest ? ~0u : 0u;
-    found.clear();
-  }
-  void cut() {
-    if (found.size() > wanted) {
-      const auto nth = found.begin() + long(wanted);
-      if (smallest) std::nth_element(found.begin(), nth, found.end());
-      else std::nth_element(found.begin(), nth, found.end(), std::greater<>());
-      found.resize(wanted);
+// m of n places at random, as a set of bits, with a spare word behind. Words propose places; one that was
+// proposed before does not count. If most are wanted, those that are not are drawn.
+std::vector<uint64_t> draw(const Chance& chance, Stream stream, uint32_t section, uint64_t m, uint64_t n) {
+  __extension__ using Wide = unsigned __int128;
+  std::vector<uint64_t> set(size_t(n / 64) + 2);
+  const bool invert = m > n - m;
+  uint32_t words[kSpan];
+  uint64_t left = invert ? n - m : m;
+  for (uint64_t first = 0; left;) {
+    const size_t count = size_t(std::min<uint64_t>(kSpan, 2 * left));
+    kernels().random(chance.seed, stream, section, first, count, words);
+    first += count;
+    for (size_t i = 0; i < count; i += 2) {
+      const uint64_t word = words[i] | uint64_t(words[i + 1]) << 32;
+      const uint64_t place = uint64_t((Wide(word) * n) >> 64);
+      const uint64_t old = set[place / 64], bit = 1ull << (place % 64);
+      set[place / 64] = old | bit;
+      left -= (old & bit) == 0;
     }
   }
-};
+  if (invert)
+    for (uint64_t& word : set) word = ~word;
+  return set;
+}
 
 }  // namespace
 
-void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint64_t first,
+void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint32_t section,
                 int threads, uint64_t* keep) {
   const size_t d = shape.d;
   const auto& kernel = kernels();
-  if (top)
-    parallel(threads, shape.chunks(), [&](size_t c) {
-      kernel.top_mask(x + c * kChunk, shape.length(c), top[c].cut, keep + c * kChunk / kBlock);
-    });
-  const uint64_t hits = top ? top_draws(shape, chance, first) : 0;
-  if (hits == shape.k) return;
-  // Top elements that were not drawn leave, the others that were come in.
-  Pick leave(top ? shape.k - hits : 0, top ? shape.k : 0, false);
-  Pick enter(shape.k - hits, top ? d - shape.k : d, true);
-  const size_t count = shape.chunks();
-  auto collect = [&] {
-    std::vector<std::vector<uint64_t>> out(count), in(count);
-    parallel(threads, count, [&](size_t c) {
-      // One more, as both are written to before one counts.
-      uint64_t entering[kSpan + 1], leaving[kSpan + 1];
-      const size_t last = std::min(d, (c + 1) * kChunk);
-      for (size_t i = c * kChunk; i < last; i += kSpan) {
-        const Swaps n = kernel.collect(chance.seed, first, uint32_t(i), keep + i / kBlock, std::min(kSpan, last - i),
-                                       enter.bound, leave.wanted > 0, leave.bound, entering, leaving,
-                                       x ? x + d + i : nullptr);
-        in[c].insert(in[c].end(), entering, entering + n.enter);
-        out[c].insert(out[c].end(), leaving, leaving + n.leave);
-      }
-    });
-    for (size_t c = 0; c < count; ++c) {
-      enter.found.insert(enter.found.end(), in[c].begin(), in[c].end());
-      leave.found.insert(leave.found.end(), out[c].begin(), out[c].end());
-    }
-  };
-  collect();
-  if (!enter.enough() || !leave.enough()) {
-    enter.widen();
-    leave.widen();
-    collect();
+  if (!top) {
+    const std::vector<uint64_t> set = draw(chance, kOthers, section, shape.k, d);
+    std::memcpy(keep, set.data(), (d + 63) / 64 * 8);
+    if (d % 64) keep[d / 64] &= (1ull << (d % 64)) - 1;
+    return;
   }
-  enter.cut();
-  leave.cut();
-  for (uint64_t e : leave.found) keep[uint32_t(e) / kBlock] &= ~(1ull << (uint32_t(e) % kBlock));
-  for (uint64_t e : enter.found) keep[uint32_t(e) / kBlock] |= 1ull << (uint32_t(e) % kBlock);
+  const uint64_t hits = top_draws(shape, chance, section), others = d - shape.k;
+  const std::vector<uint64_t> top_set = draw(chance, kTop, section, hits, shape.k),
+                              other_set = draw(chance, kOthers, section, shape.k - hits, others);
+  parallel(threads, shape.chunks(), [&](size_t c) {
+    const size_t n = shape.length(c);
+    uint64_t* bits = keep + c * kChunk / kBlock;
+    kernel.top_mask(x + c * kChunk, n, top[c].cut, bits);
+    if (count_bits(bits, n) != top[c].count) throw Changed();
+    kernel.chosen(bits, n, top_set.data(), top[c].before, other_set.data(), c * kChunk - top[c].before);
+  });
 }
 
 }  // namespace cutlayer

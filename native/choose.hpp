@@ -10,9 +10,9 @@ struct Chance {
   uint64_t seed;
 };
 
-// Bit i of `keep` (zeros on entry) becomes 1 where element i is chosen. `top` are the chunks of a selection for
-// randomized top-k, or null for random-k. `first` is the index of the row's first element in the tensor.
-void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint64_t first,
+// Bit i of `keep` becomes 1 where element i is chosen. `top` are the chunks of a selection for randomized
+// top-k, or null for random-k. `section` is the row's number in the tensor.
+void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint32_t section,
                 int threads, uint64_t* keep);
 
 }  // namespace cutlayer

@@ -48,9 +48,11 @@ void ms_encode(const float* x, const Selection& top, unsigned bits, bool nearest
   }
   for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
     uint8_t* at = out + r * section;
-    kernels().ms_pack(x + r * shape.d + c * kChunk, shape.length(c), top.chunks[i].cut, codes[r],
-                      at + c * kChunk / 8 * width,
-                      at + mask_bytes + size_t(top.chunks[i].before) * value_size(kind), kind);
+    uint8_t* values = at + mask_bytes + size_t(top.chunks[i].before) * value_size(kind);
+    uint8_t* end = values + size_t(top.chunks[i].count) * value_size(kind);
+    if (kernels().ms_pack(x + r * shape.d + c * kChunk, shape.length(c), top.chunks[i].cut, codes[r],
+                          at + c * kChunk / 8 * width, values, end, kind) != end)
+      throw Changed();
   });
 }
 
@@ -80,7 +82,7 @@ struct Kept {
   uint32_t max_bits;
 };
 
-Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, int threads) {
+Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint32_t section, int threads) {
   Kept kept{std::vector<Chunk>(shape.chunks()), {}, 0};
   if (how.pick == Pick::any) {
     for (const Range& range : ranges(x, 1, shape.d, threads)) kept.max_bits = range.max_bits;
@@ -89,20 +91,21 @@ Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint64_t fi
   }
   if (kept.max_bits > kMaxFinite || how.pick == Pick::top) return kept;
   kept.bits.resize((shape.d + kBlock - 1) / kBlock);
-  choose_row(x, shape, how.pick == Pick::any ? nullptr : kept.chunks.data(), how.chance, first, threads,
+  choose_row(x, shape, how.pick == Pick::any ? nullptr : kept.chunks.data(), how.chance, section, threads,
              kept.bits.data());
   uint64_t before = 0;
   for (size_t c = 0; c < shape.chunks(); ++c) {
     kept.chunks[c].before = before;
-    for (size_t w = c * kChunk / kBlock; w < std::min(kept.bits.size(), (c + 1) * kChunk / kBlock); ++w)
-      before += uint64_t(__builtin_popcountll(kept.bits[w]));
+    kept.chunks[c].count = count_bits(kept.bits.data() + c * kChunk / kBlock, shape.length(c));
+    before += kept.chunks[c].count;
   }
+  if (before != shape.k) throw Changed();
   return kept;
 }
 
-uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint64_t first, uint8_t* out,
+uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint32_t section, uint8_t* out,
                     int threads) {
-  const Kept kept = keep_row(x, shape, how, first, threads);
+  const Kept kept = keep_row(x, shape, how, section, threads);
   if (kept.max_bits > kMaxFinite) return kept.max_bits;
   const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
   for_chunks({1, shape.d, shape.k}, threads, [&](size_t, size_t, size_t c) {
@@ -110,8 +113,12 @@ uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint6
     const float* at = x + c * kChunk;
     uint64_t room[kChunk / kBlock];
     const uint64_t* marks = room;
-    if (how.pick == Pick::top) kernels().top_mask(at, n, kept.chunks[c].cut, room);
-    else marks = kept.bits.data() + c * kChunk / kBlock;
+    if (how.pick == Pick::top) {
+      kernels().top_mask(at, n, kept.chunks[c].cut, room);
+      if (count_bits(room, n) != kept.chunks[c].count) throw Changed();
+    } else {
+      marks = kept.bits.data() + c * kChunk / kBlock;
+    }
     if (how.keys) {
       uint8_t* key = out + 4 * before;
       for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
@@ -135,7 +142,7 @@ uint32_t sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* 
   const bool by_row = shape.rows > 1;
   std::vector<uint32_t> largest(shape.rows);
   parallel(by_row ? threads : 1, shape.rows, [&](size_t r) {
-    largest[r] = sparse_row(x + r * shape.d, shape, how, uint64_t(r) * shape.d, out + r * section,
+    largest[r] = sparse_row(x + r * shape.d, shape, how, uint32_t(r), out + r * section,
                             by_row ? 1 : threads);
   });
   return *std::max_element(largest.begin(), largest.end());
@@ -162,7 +169,9 @@ void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsig
 
 static inline uint32_t grid(float x, double lo, double scale) {
   const double nudge = 6755399441055744.0;  // rounds to the nearest integer, ties to even
-  return uint32_t(int32_t(((double(x) - lo) * scale + nudge) - nudge));
+  const double place = ((double(x) - lo) * scale + nudge) - nudge;
+  // Within the grid by construction, unless somebody changes the data meanwhile.
+  return place > 0 ? uint32_t(std::min(place, 65535.0)) : 0;
 }
 
 static double grid_scale(float lo, float hi) { return hi > lo ? 65535.0 / (double(hi) - double(lo)) : 0; }

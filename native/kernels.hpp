@@ -9,6 +9,7 @@ namespace cutlayer {
 constexpr size_t kBlock = 64;              // elements handled together: one bit each in a 64-bit word
 constexpr uint32_t kNever = 0x7fffffffu;   // a threshold above the magnitude of every finite float
 constexpr uint32_t kMaxFinite = 0x7f7fffffu;
+constexpr size_t kSpan = 1024;             // elements or random words made at a time
 
 enum class Values : int { f32 = 0, f16 = 1, bf16 = 2 };
 
@@ -43,12 +44,6 @@ struct MsCode {
   uint32_t levels[6];  // for bits <= 3: smallest magnitude of levels 1 .. 2^bits - 2
 };
 
-// Elements with their random words, in the order of which a set is cut: word << 32 | index.
-constexpr size_t kSpan = 1024;
-struct Swaps {
-  size_t enter = 0, leave = 0;
-};
-
 struct Kernels {
   const char* name;
   // One read: counts and collects around a bracket, and looks for negative and non-finite values.
@@ -58,21 +53,21 @@ struct Kernels {
   uint64_t (*words_ge)(const uint32_t* words, size_t n, uint32_t least);
   // Bit i of `keep` is 1 where element i is a top value.
   void (*top_mask)(const float* x, size_t n, const Cut& cut, uint64_t* keep);
-  // Writes the bit stream; stores the top values, of which the caller knows the number.
-  void (*ms_pack)(const float* x, size_t n, const Cut& cut, const MsCode& code, uint8_t* mask,
-                  uint8_t* values, Values kind);
+  // Writes the bit stream; stores the top values, at most up to `end`. Gives the end of what it would store
+  // if there were room: another one than `end` only if the data have changed since they were counted.
+  uint8_t* (*ms_pack)(const float* x, size_t n, const Cut& cut, const MsCode& code, uint8_t* mask,
+                      uint8_t* values, uint8_t* end, Values kind);
   void (*qu_pack)(const float* x, size_t n, double lo, double scale, unsigned bits, bool stochastic,
                   uint64_t seed, uint64_t first, uint8_t* out);
   // Values of the marked elements, times scale.
   void (*gather)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values,
                  Values kind);
-  // random[i] for i in first .. first + n - 1; first is any index.
-  void (*random)(uint64_t seed, uint32_t stream, uint64_t first, size_t n, uint32_t* out);
-  // Among n <= kSpan elements from `index` on: those outside `top` whose word is at most `enter_below`,
-  // and, if `leaving`, those inside whose word is at least `leave_from`. `next`, if given, is prefetched.
-  Swaps (*collect)(uint64_t seed, uint64_t first, uint32_t index, const uint64_t* top, size_t n,
-                   uint32_t enter_below, bool leaving, uint32_t leave_from, uint64_t* enter,
-                   uint64_t* leave, const float* next);
+  // Word i of the stream for i in first .. first + n - 1; first is any index.
+  void (*random)(uint64_t seed, uint32_t stream, uint32_t section, uint64_t first, size_t n, uint32_t* out);
+  // `keep` holds the top elements of n. They are replaced by those among them that are in `top_set` (a bit for
+  // each top element in order, this chunk's from `top_at` on), and those among the others in `other_set`.
+  void (*chosen)(uint64_t* keep, size_t n, const uint64_t* top_set, uint64_t top_at, const uint64_t* other_set,
+                 uint64_t other_at);
   // Decoding. `stream`: write past the caches (`out` is then aligned to 64 bytes). Up to `end` may be
   // read. `table` has 2^width entries, for width <= 8.
   void (*table_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned width, const float* table,
@@ -90,7 +85,7 @@ struct Kernels {
 #define CUTLAYER_TABLE(ns)                                                                          \
   {                                                                                                 \
     #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::top_mask, ns::ms_pack, ns::qu_pack,     \
-        ns::gather, ns::random_words, ns::collect, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,   \
+        ns::gather, ns::random_words, ns::chosen, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,    \
         ns::mask_unpack, ns::count_marks                                                             \
   }
 

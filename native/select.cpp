@@ -65,7 +65,7 @@ uint32_t radix(const float* x, size_t d, uint64_t k) {
       bins[(a >> shift) & field] += (a & known) == prefix;
     }
     uint32_t bin = field;
-    for (; bins[bin] < k; --bin) k -= bins[bin];
+    for (; bin && bins[bin] < k; --bin) k -= bins[bin];
     prefix |= bin << shift;
     known |= field << shift;
   }
@@ -147,10 +147,11 @@ Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks)
   uint64_t ties = k - total;  // the first ones in order win
   for (size_t c = 0; c < count; ++c) {
     const uint64_t keep = std::min(ties, equal[c]);
-    chunks[c] = {{found.t, equal[c], keep}, before};
+    chunks[c] = {{found.t, equal[c], keep}, before, more[c] + keep};
     before += more[c] + keep;
     ties -= keep;
   }
+  if (total > k || before != k) throw Changed();
   return found;
 }
 

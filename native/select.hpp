@@ -1,6 +1,7 @@
 // Which k elements of each section have the largest magnitudes, exactly, in one read of the data.
 #pragma once
 #include <algorithm>
+#include <stdexcept>
 #include <vector>
 
 #include "kernels.hpp"
@@ -12,7 +13,19 @@ constexpr size_t kChunk = 1 << 16;  // elements handed out at a time: a quarter 
 struct Chunk {
   Cut cut;
   uint64_t before;  // values of the section that lie before this chunk
+  uint64_t count;   // values of this chunk
 };
+
+// Encoders read the data twice. If another thread writes to them in between, counts no longer fit.
+struct Changed : std::runtime_error {
+  Changed() : std::runtime_error("changed") {}
+};
+
+inline uint64_t count_bits(const uint64_t* bits, size_t n) {
+  uint64_t count = 0;
+  for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w) count += uint64_t(__builtin_popcountll(bits[w]));
+  return count;
+}
 
 struct Shape {
   size_t rows, d;

@@ -12,6 +12,7 @@
     │   ├── NonFiniteError          it holds NaN or infinity
     │   ├── RangeError              a value does not fit the stored dtype
     │   ├── TooLargeError           it has more elements than a frame can address
+    │   ├── ChangedError            another thread wrote to it while it was encoded
     │   └── OutputError             `out=` has the wrong shape, dtype or layout
     ├── FrameError                bytes are not a frame that can be decoded
     │   ├── NotAFrameError          they do not start with the magic number
@@ -73,6 +74,10 @@ class RangeError(InputError):
 
 class TooLargeError(InputError):
     """The tensor has more elements than a frame can address."""
+
+
+class ChangedError(InputError):
+    """Another thread wrote to the tensor while it was encoded."""
 
 
 class OutputError(InputError):

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 def test_philox_known_answers() -> None:
     # From the test vectors of Random123: all-zero input, and the all-ones counter and key.
-    words = philox.words(0, 0, 0, 64, CPU)
+    words = philox.words(0, 0, 0, 0, 64, CPU)
     assert [hex(w) for w in words[::16].tolist()] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
 
 
@@ -24,11 +24,24 @@ def test_philox_known_answers() -> None:
 def test_native_words_are_the_same(first: int) -> None:
     from cutlayer import _native
 
-    for seed, stream in itertools.product((0, 2**64 - 1, 12345), (0, 1)):
+    for seed, stream, section in itertools.product((0, 2**64 - 1, 12345), (0, 1), (0, 2**32 - 1)):
         assert (
-            _native.random_words(seed, stream, first, 200)
-            == philox.words(seed, stream, first, 200, CPU).tolist()
+            _native.random_words(seed, stream, section, first, 200)
+            == philox.words(seed, stream, section, first, 200, CPU).tolist()
         )
+
+
+@pytest.mark.parametrize(("m", "n"), [(0, 5), (5, 5), (1, 1), (0, 0), (3, 1000), (997, 1000)])
+def test_a_set_has_as_many_places_as_asked_for(m: int, n: int) -> None:
+    assert int(philox.draw(1, 2, 3, m, n).sum()) == m
+
+
+def test_places_of_a_set_beyond_31_bits_come_out_right() -> None:
+    low, high = philox.words(7, 3, 0, 0, 2, CPU).tolist()
+    n = 2**32 - 1
+    assert (
+        philox.places(torch.tensor([low]), torch.tensor([high]), n).item() == ((high << 32 | low) * n) >> 64
+    )
 
 
 def test_stochastic_quantization_is_unbiased() -> None:

@@ -61,6 +61,8 @@ def decode(
     subclass of FrameError, and then `out` is unchanged.
     """
     view = frame.view(data)
+    if not view.readonly:  # what was checked must not change before it is used
+        view = memoryview(bytes(view))
     header = frame.parse(view, max_elements)
     place = torch.device(device or "cpu") if out is None else None
     into = target(out, header.shape, header.dtype) if out is not None else None

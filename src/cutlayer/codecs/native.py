@@ -13,13 +13,21 @@ _ELEMENTS_FOR_THREADS = 1 << 17
 
 allocate = _n.allocate
 put_bytes = _n.put_bytes
-seal = _n.seal
-checksum = _n.checksum
 check_values = _n.check_values
 
 
 def _threads(x: Tensor) -> int:
     return torch.get_num_threads() if x.numel() >= _ELEMENTS_FOR_THREADS else 1
+
+
+def seal(frame: Any, start: int) -> bytes:
+    """See `kernels.Kernels`."""
+    return _n.seal(frame, start, torch.get_num_threads())
+
+
+def checksum(frame: Buffer, start: int) -> int:
+    """See `kernels.Kernels`."""
+    return _n.checksum(frame, start, torch.get_num_threads())
 
 
 def select_top(x: Tensor, k: int) -> Any:

@@ -7,11 +7,11 @@ _LOW = 0xFFFFFFFF
 _GROUP, _LANES = 64, 16
 
 
-def words(seed: int, stream: int, first: int, n: int, device: torch.device) -> Tensor:
-    """The 32-bit words, as int64, of elements first ... first + n - 1."""
+def words(seed: int, stream: int, section: int, first: int, n: int, device: torch.device) -> Tensor:
+    """The 32-bit words, as int64, of indices first ... first + n - 1."""
     start, end = first // _GROUP, (first + n - 1) // _GROUP + 1
     counter = torch.arange(start * _LANES, end * _LANES, device=device)
-    c = [counter & _LOW, counter >> 32, torch.full_like(counter, stream), torch.zeros_like(counter)]
+    c = [counter & _LOW, counter >> 32, torch.full_like(counter, stream), torch.full_like(counter, section)]
     k0, k1 = seed & _LOW, seed >> 32
     for _ in range(10):
         # int64 wraps where uint64 would not, but both halves come out right.
@@ -23,6 +23,24 @@ def words(seed: int, stream: int, first: int, n: int, device: torch.device) -> T
             p0 & _LOW,
         ]
         k0, k1 = (k0 + 0x9E3779B9) & _LOW, (k1 + 0xBB67AE85) & _LOW
-    # Word w of lane l belongs to element 16 w + l of the group.
+    # Word w of lane l has index 16 w + l in the group.
     per_group = torch.stack([w.view(-1, _LANES) for w in c], dim=1)
     return per_group.flatten()[first - start * _GROUP :][:n]
+
+
+def places(low: Tensor, high: Tensor, n: int) -> Tensor:
+    """floor(w n / 2^64) for the 64-bit numbers w of these halves, n < 2^32."""
+    # int64 wraps where uint64 would not, but the bits are the same.
+    return ((high * n + ((low * n >> 32) & _LOW)) >> 32) & _LOW
+
+
+def draw(seed: int, stream: int, section: int, m: int, n: int) -> Tensor:
+    """m of n places at random, as booleans."""
+    chosen = torch.zeros(n, dtype=torch.bool)
+    invert = m > n - m  # then fewer have to be drawn
+    wanted, first = n - m if invert else m, 0
+    while left := wanted - int(chosen.sum()):
+        low, high = words(seed, stream, section, first, 2 * left, chosen.device).view(left, 2).unbind(1)
+        chosen[places(low, high, n)] = True
+        first += 2 * left
+    return ~chosen if invert else chosen

@@ -6,11 +6,14 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs.reference import bits as stream
 from cutlayer.codecs.reference.container import as_bytes, as_numbers, put, sections
-from cutlayer.codecs.reference.philox import words
+from cutlayer.codecs.reference.philox import draw, words
 from cutlayer.codecs.reference.select import select_top
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 TOP, RANDOMIZED, ANY = 0, 1, 2
+
+# The streams of random words that a section draws from.
+_HITS, _TOP, _OTHERS = 1, 2, 3
 
 
 def sparse_encode(
@@ -33,13 +36,14 @@ def sparse_encode(
         return top.largest
     if pick == TOP:
         keep = top.mask
+    elif pick == ANY:
+        keep = torch.stack([draw(seed, _OTHERS, r, k, d) for r in range(rows)]).to(x.device)
     else:
-        order = words(seed, 0, 0, rows * d, x.device).view(rows, d)
-        if pick == ANY:
-            keep = _smallest(order, torch.ones_like(top.mask), torch.full((rows, 1), k))
-        else:
-            hits = torch.tensor([[_top_draws(d, k, alpha, coin, seed, r * d)] for r in range(rows)])
-            keep = _smallest(order, top.mask, hits) | _smallest(order, ~top.mask, k - hits)
+        keep = torch.zeros_like(top.mask)
+        for r, mask in enumerate(top.mask):
+            hits = _top_draws(d, k, alpha, coin, seed, r)
+            keep[r, mask] = draw(seed, _TOP, r, hits, k).to(x.device)
+            keep[r, ~mask] = draw(seed, _OTHERS, r, k - hits, d - k).to(x.device)
     kept = (x[keep].view(rows, k) * scale).to(VALUE_DTYPES[values])
     keys_of = keep.nonzero()[:, 1].view(rows, k)  # below 2^32, so the low half of an int64 is the u32
     where = as_bytes(keys_of.to(torch.int32)) if keys else stream.pack(keep, 1)
@@ -72,18 +76,11 @@ def sparse_decode(frame: Buffer, offset: int, k: int, keys: bool, values: int, o
     return 0
 
 
-def _smallest(order: Tensor, members: Tensor, count: Tensor) -> Tensor:
-    """The `count` members of each row that come first in order; among equals, the first in place."""
-    last = 1 << 32
-    rank = order.masked_fill(~members, last).argsort(dim=1, stable=True).argsort(dim=1)
-    return members & (rank < count.to(order.device))
-
-
-def _top_draws(d: int, k: int, alpha: float, coin: bool, seed: int, first: int) -> int:
+def _top_draws(d: int, k: int, alpha: float, coin: bool, seed: int, section: int) -> int:
     """How many of k draws without replacement fall on the top k of d."""
     top, others = k, d - k
     a, b = (1 - alpha) / top, alpha / others if others else 0.0
-    for word in words(seed, 1, first, k, torch.device("cpu")).tolist():
+    for word in words(seed, _HITS, section, 0, k, torch.device("cpu")).tolist():
         u, left = word * 2.0**-32, top * a
         hit = u >= alpha if coin else u * (left + others * b) < left
         if top and (hit or not others):

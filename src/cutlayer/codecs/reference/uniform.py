@@ -46,7 +46,7 @@ def qu_encode(
     scale = torch.where(hi > lo, torch.full_like(hi, most) / (hi - lo), 0.0)
     q = (x.double() - lo) * scale
     if stochastic:
-        q = (q + words(seed, 0, 0, x.numel(), x.device).view_as(x) * 2.0**-32).floor()
+        q = (q + words(seed, 0, 0, 0, x.numel(), x.device).view_as(x) * 2.0**-32).floor()
     else:
         q = q.round()
     packed = stream.pack(q.clamp_(max=most), bits)
