@@ -1,9 +1,11 @@
 """The `cutlayer` program: a thin shell around the library."""
 
 import sys
+from typing import Annotated
 
 import typer
 
+import cutlayer
 from cutlayer.commands import (
     bench,
     codecs,
@@ -27,6 +29,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"cutlayer {cutlayer.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version and stop")
+    ] = False,
+) -> None:
+    pass
+
+
 # In the order in which `cutlayer --help` lists them: from first steps to results.
 for command in (codecs, bench, files, cuts, partition, recipes, train, evaluate, predict, compare, export):
     command.register(app)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from cutlayer.errors import CutError
+from cutlayer.errors import CutError, ModelError
 from cutlayer.split import cut
 
 
@@ -229,3 +229,11 @@ def test_hooks_on_the_model_itself() -> None:
 def test_at_is_no_name(at: object) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     assert "module" in refusal(model, at)
+
+
+def test_a_single_sample_before_batch_norm_gets_an_answer() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    client, _ = cut(model, at="1")
+    with pytest.raises(ModelError, match="drop_last"):
+        client.train()(torch.randn(1, 4))
+    client.eval()(torch.randn(1, 4))

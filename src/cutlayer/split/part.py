@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from cutlayer.errors import CutError
+from cutlayer.errors import CutError, ModelError
 
 
 class Part(nn.Module):
@@ -29,7 +29,17 @@ class Part(nn.Module):
         if not self._cut_first:
             inputs = tuple(_writable(x) for x in inputs)
         # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.
-        output = self._cut_forwards[self.training](self, *inputs)
+        try:
+            output = self._cut_forwards[self.training](self, *inputs)
+        except ValueError as error:
+            # PyTorch's own words, and no class of its own to catch.
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ModelError(
+                "batch norm cannot train on a single value a channel, and a batch of one sample came to it. "
+                "Let no batch have only one sample: drop the last, partial one (--set train.drop_last=true) "
+                "or change the batch size"
+            ) from error
         # A proxy stands for the tensor while a part is itself being cut.
         if not (self._cut_last or isinstance(output, (torch.Tensor, fx.Proxy))):
             raise CutError(
