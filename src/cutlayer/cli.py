@@ -15,6 +15,7 @@ from cutlayer.commands import (
     partition,
     predict,
     recipes,
+    reproduce,
     train,
 )
 from cutlayer.errors import CutlayerError
@@ -28,7 +29,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order in which `cutlayer --help` lists them: from first steps to results.
-for command in (codecs, bench, files, cuts, partition, recipes, train, evaluate, predict, compare, export):
+COMMANDS = (
+    codecs,
+    bench,
+    files,
+    cuts,
+    partition,
+    recipes,
+    train,
+    evaluate,
+    predict,
+    compare,
+    export,
+    reproduce,
+)
+for command in COMMANDS:
     command.register(app)
 
 
