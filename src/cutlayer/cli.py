@@ -29,21 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order in which `cutlayer --help` lists them: from first steps to results.
-COMMANDS = (
-    codecs,
-    bench,
-    files,
-    cuts,
-    partition,
-    recipes,
-    train,
-    evaluate,
-    predict,
-    compare,
-    export,
-    reproduce,
-)
-for command in COMMANDS:
+FIRST_STEPS = (codecs, bench, files, cuts, partition, recipes)
+for command in (*FIRST_STEPS, train, evaluate, predict, compare, export, reproduce):
     command.register(app)
 
 

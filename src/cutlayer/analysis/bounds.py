@@ -36,7 +36,8 @@ def alpha(x: Tensor, k: int) -> float:
 
 def bound_qu(d: int, q1: float) -> float:
     """sqrt(d) / (2^q1 - 1)."""
-    return math.sqrt(d) / (2.0**q1 - 1)
+    levels: float = 2.0**q1 - 1
+    return math.sqrt(d) / levels
 
 
 def bound_sp(d: int, k1: float) -> float:

@@ -98,9 +98,7 @@ class Cells:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise FileError(
-                f"{self.path}: another process is computing these results; wait for it"
-            ) from error
+            raise FileError(f"{self.path}: another process is computing this; wait for it") from error
 
     def _remember(self, command: str) -> None:
         if command and command not in self.commands:

@@ -97,8 +97,8 @@ def conclude(request: Request, records: Records) -> Findings:
             for family, spec in rows(request):
                 r = records[f"{images.name}/{at}/{spec}"]
                 table_rows.append(
-                    [images.name, at, family, spec, r["bits"], 1 - r["bits"] / 32, r["norm"]]
-                    + [r["norm_spread"], r["relative"], r["relative_spread"]]
+                    [images.name, at, family, spec, r["bits"], 1 - r["bits"] / 32]
+                    + [r[key] for key in ("norm", "norm_spread", "relative", "relative_spread")]
                 )
                 lines.setdefault(family, []).append((r["bits"], r["norm"], r["norm_spread"]))
             series = []

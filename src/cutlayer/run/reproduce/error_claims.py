@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from cutlayer.analysis import at_rate
 from cutlayer.run.reproduce.experiment import Records, Request
@@ -72,7 +73,7 @@ def claims(request: Request, records: Records, rates: Sequence[float]) -> list[C
     cases, told = [], ""
     for p in places:
         gaps = [norm(p, "sp", bits) / norm(p, "ms", bits) for bits in rates]
-        cases.append((" ".join(p), all(b > a for a, b in zip(gaps, gaps[1:], strict=False))))
+        cases.append((" ".join(p), all(b > a for a, b in pairwise(gaps))))
         told = told or f"first case: SP / MS is {', '.join(f'{gap:.2f}' for gap in gaps)}"
     text = "As the mask grows (lower compression), the gap between the errors of MS and SP grows, as a ratio"
     held = f"At {', '.join(f'{bits:g}' for bits in rates)} bits, {told}; {exceptions(cases)}."
