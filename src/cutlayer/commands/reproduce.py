@@ -2,10 +2,10 @@
 
 import typer
 
-from cutlayer.commands import reproduce_error
+from cutlayer.commands import reproduce_convergence, reproduce_error
 
 # One module an experiment, each with `register(app)`, in the order of the paper.
-EXPERIMENTS = (reproduce_error,)
+EXPERIMENTS = (reproduce_error, reproduce_convergence)
 
 
 def register(app: typer.Typer) -> None:

@@ -63,10 +63,11 @@ def perform(
     if as_json:
         show.print_json(result.to_json())
     else:
-        _show(result, out)
+        show_result(result, out)
 
 
-def _show(result: Result, out: Path) -> None:
+def show_result(result: Result, out: Path) -> None:
+    """Print tables and claims, and where all of it is."""
     screen = show.console()
     screen.print(f"[bold]{result.title}[/bold] (scale {result.scale})\n", soft_wrap=True)
     for table in result.tables:
