@@ -15,6 +15,7 @@ from cutlayer.commands import (
     partition,
     predict,
     recipes,
+    report,
     reproduce,
     train,
 )
@@ -30,7 +31,7 @@ app = typer.Typer(
 )
 # In the order in which `cutlayer --help` lists them: from first steps to results.
 FIRST_STEPS = (codecs, bench, files, cuts, partition, recipes)
-for command in (*FIRST_STEPS, train, evaluate, predict, compare, export, reproduce):
+for command in (*FIRST_STEPS, train, evaluate, predict, compare, export, report, reproduce):
     command.register(app)
 
 

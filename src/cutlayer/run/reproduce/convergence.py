@@ -39,12 +39,10 @@ def findings(out: Path) -> Findings:
         rows = [row for (t, _), group in groups.items() if t == task for row in _rows(group)]
         named = f" ({task})" if several else ""
         tables.append(Table(_id("accuracy", task, several), f"After the last epoch{named}", _COLUMNS, rows))
-    for (task, cut), group in groups.items():
-        where = f"{task}, {cut} cut"
-        plots += [
-            _plot(_id(name, task, several) + f"-{cut}", f"{title}: {where}", x, y, group)
-            for name, title, x, y in _PLOTS
-        ]
+    for name, title, x, y in _PLOTS:
+        for (task, cut), group in groups.items():
+            where = f"{task}, {cut} cut" if several else f"{cut} cut"
+            plots.append(_plot(_id(name, task, several) + f"-{cut}", f"{title}, {where}", x, y, group))
     gaps = _gaps(groups)
     return Findings("Convergence under compression (Fig. 3)", _claims(gaps), tables, plots)
 
