@@ -39,6 +39,8 @@ def scale_of(values: Iterable[float | None], log: bool, from_zero: bool = False)
     if low == high:
         low, high = low - (abs(low) / 2 or 1), high + (abs(high) / 2 or 1)
     step = _nice((high - low) / 5)
+    if all(isinstance(value, int) for value in found):
+        step = max(1.0, math.ceil(step))
     low, high = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
     ticks = tuple(round(low + i * step, 12) for i in range(round((high - low) / step) + 1))
     return Scale(low, high, False, ticks)

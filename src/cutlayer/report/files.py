@@ -18,7 +18,7 @@ FORMATS = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", 
 def write(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
     """Write a report in one of the formats; the files that it consists of."""
     if form == "html":
-        return [_put(out, page(results, out.stem.replace("-", " ")))]
+        return [_put(out, page(results))]
     if form == "markdown":
         return [_put(out, "\n".join(result.markdown() for result in results))]
     if form == "svg":

@@ -24,11 +24,11 @@ main{max-width:1180px;margin:0 auto;padding:24px 20px 60px}h1{font-size:26px;mar
 h2{font-size:21px;margin:44px 0 6px;padding-top:14px;border-top:1px solid var(--faint)}
 h3{font-size:16px;margin:26px 0 8px}p.about{color:var(--muted);margin:0 0 14px}
 nav a{margin-right:14px}a{color:var(--c1)}
-.plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:18px 22px}
+.plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,350px),1fr));gap:18px 22px}
 .plots svg{width:100%;height:auto;display:block}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums}
 th,td{padding:4px 10px;border-bottom:1px solid var(--faint);text-align:left;vertical-align:top}
-th{font-weight:600}td.n,th.n{text-align:right;white-space:nowrap}
+th{font-weight:600}td.n,th.n{text-align:right}td{white-space:nowrap}
 tbody tr:hover{background:color-mix(in srgb,var(--c1) 9%,transparent)}
 ul.claims{padding:0;list-style:none}ul.claims li{margin:10px 0;padding-left:12px;
 border-left:4px solid var(--c7)}
@@ -90,7 +90,7 @@ def _section(result: Result, place: int, palette: Palette) -> Iterator[str]:
             yield f"<small>{escape(claim.evidence)}</small></li>"
         yield "</ul>"
     if result.plots:
-        drawn = "".join(f"<div>{draw([plot], palette)}</div>" for plot in result.plots)
+        drawn = "".join(f"<div>{draw([plot], palette, width=400)}</div>" for plot in result.plots)
         yield f'<div class="plots">{drawn}</div>'
     for table in result.tables:
         yield from _table(table)

@@ -58,6 +58,10 @@ def describe(directories: Sequence[Path]) -> Result:
 
 def _plots(epochs: dict[str, list[dict[str, Any]]]) -> list[Plot]:
     percent = Axis("test accuracy, %")
+    longest = max((r.get("simulated_seconds") or 0 for rs in epochs.values() for r in rs), default=0)
+    unit, seconds = (
+        ("hours", 3600) if longest >= 7200 else ("minutes", 60) if longest >= 120 else ("seconds", 1)
+    )
     by_bytes, by_epoch, by_time, loss = [], [], [], []
     for name, records in epochs.items():
         scored = [record for record in records if record.get("accuracy") is not None]
@@ -66,13 +70,13 @@ def _plots(epochs: dict[str, list[dict[str, Any]]]) -> list[Plot]:
         by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], accuracy))
         by_epoch.append(Series(name, [record["epoch"] for record in scored], accuracy))
         if any(record.get("simulated_seconds") for record in scored):
-            by_time.append(Series(name, [r["simulated_seconds"] / 3600 for r in scored], accuracy))
+            by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], accuracy))
         loss.append(Series(name, [r["epoch"] for r in records], [r["train_loss"] for r in records]))
     plots = [
         Plot("bytes", "Accuracy against bytes", "line", Axis("smashed data up, MB", True), percent, by_bytes),
         Plot("accuracy", "Test accuracy", "line", Axis("epoch"), percent, by_epoch),
         Plot("loss", "Training loss", "line", Axis("epoch"), Axis("training loss"), loss),
-        Plot("time", "Accuracy against time", "line", Axis("hours on the link"), percent, by_time),
+        Plot("time", "Accuracy against time", "line", Axis(f"{unit} on the link"), percent, by_time),
     ]
     return [plot for plot in plots if any(series.x for series in plot.series)]
 

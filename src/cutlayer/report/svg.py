@@ -10,7 +10,7 @@ from cutlayer.report.axis import Scale, number, scale_of
 from cutlayer.report.palette import Palette, colours, escape, plot_css
 from cutlayer.run.reproduce.results import Plot, Series
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 34, 46
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 34, 46
 _LETTER = 6.5
 """About the width of a letter: enough to place legends, as nothing here can measure text."""
 
@@ -67,7 +67,9 @@ def draw(
     about = escape("; ".join(plot.title for plot in plots))
     size = f'width="{total:g}" height="{full:g}" ' if alone else ""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size}viewBox="0 0 {total:g} {full:g}" role="img"'
-    style = f"<style>{_own_style()}</style>" if alone else ""
+    # A background of its own: where a site's theme is not the system's, letters must still be read.
+    paper = '<rect width="100%" height="100%" rx="6" fill="var(--paper)"/>'
+    style = f"<style>{_own_style()}</style>{paper}" if alone else ""
     return f'{head} aria-label="{about}">{style}{"".join(body)}</svg>'
 
 

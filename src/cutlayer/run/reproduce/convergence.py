@@ -48,7 +48,7 @@ def findings(out: Path) -> Findings:
 
 
 Measure = tuple[str, bool, Callable[[Point], float]]
-_EPOCH: Measure = ("epoch", False, lambda p: p.epoch)
+_EPOCH: Measure = ("epoch", False, lambda p: int(p.epoch))
 _ACCURACY: Measure = ("test accuracy, %", False, lambda p: p.accuracy)
 _PLOTS: tuple[tuple[str, str, Measure, Measure], ...] = (
     ("bytes", "Accuracy against bytes", ("smashed data up, GB", True, lambda p: p.smashed / 1e9), _ACCURACY),

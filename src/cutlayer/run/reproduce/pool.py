@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import queue
@@ -89,7 +90,7 @@ class _Pool:
         finally:
             for process in self.running.values():
                 process.kill()
-                process.wait()
+                _end(process)
 
     def _start(self, run: Run) -> None:
         name = run.directory.name
@@ -108,8 +109,9 @@ class _Pool:
         threading.Thread(target=self._listen, args=(name, process), daemon=True).start()
 
     def _listen(self, name: str, process: subprocess.Popen[str]) -> None:
-        for line in process.stdout or ():
-            self.events.put((name, json.loads(line)))
+        with process.stdout or io.StringIO() as stream:
+            for line in stream:
+                self.events.put((name, json.loads(line)))
         self.events.put((name, None))
 
     def _take(self) -> None:
@@ -122,8 +124,7 @@ class _Pool:
             self.watch.take(name, record)
             return
         process = self.running.pop(name)
-        complaint = process.stderr.read().strip() if process.stderr else ""
-        code = process.wait()
+        code, complaint = _end(process)
         if code == STOPPED:
             raise KeyboardInterrupt
         if code != 0:
@@ -135,5 +136,12 @@ class _Pool:
         for process in self.running.values():
             process.terminate()
         for process in self.running.values():
-            process.wait()
+            _end(process)
         self.running.clear()
+
+
+def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for a process; its exit code and its complaint."""
+    with process.stderr or io.StringIO() as stream:
+        complaint = stream.read().strip()
+    return process.wait(), complaint
