@@ -93,7 +93,7 @@ def _claims(swept: Records) -> list[Claim]:
     needed = sorted({r["q2_for_sp"] or 0 for r in swept.values()})
     held = sum(r["ms_below_sp"] for r in swept.values())
     told = (
-        f"With the masks as they are, in {held} of {len(cases)} cases; with k2 kept it takes a q2 of at least "
+        f"With the masks as they are, in {held} of {len(cases)} cases; with k2 kept it takes a q2 of "
         f"{' or '.join(str(q) for q in needed if q)} bits. {exceptions(cases, 6).capitalize()}."
     )
     found.append(Claim("With growing q2 the bound of MS falls below that of SP", verdict(cases), told))

@@ -98,7 +98,7 @@ def _claims(fits: dict[tuple[str, str, str], Fit | None], encode: Points) -> lis
             Claim(
                 "RT costs O(dk), because it samples k times in O(d)",
                 "partly" if near("RT, k draws", 1, 1) and not near("RT", 1, 1) else near("RT", 1, 1),
-                f"True of k draws one by one ({told('RT, k draws')}), not of RT: two uniform subsets have the "
+                f"True of k draws one by one ({told('RT, k draws')}), not of RT: two uniform sets have the "
                 f"same law and take one pass ({told('RT')}). At d = {shared} the draws take "
                 f"{encode['RT, k draws'][shared] / encode['RT'][shared]:.0f} times as long.",
             )
