@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist, fmean, stdev
 
 from cutlayer.errors import InputError
@@ -67,6 +68,7 @@ def power_law(x: Sequence[float], y: Sequence[float], confidence: float = 0.95) 
     return Fit(math.exp(mv - slope * mu), Interval(slope, slope - half, slope + half), explained)
 
 
+@cache
 def t_quantile(freedom: int, confidence: float) -> float:
     """The two-sided quantile of Student's distribution, from its exact distribution function."""
     low, high = 0.0, 1e4

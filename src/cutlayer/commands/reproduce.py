@@ -2,10 +2,16 @@
 
 import typer
 
-from cutlayer.commands import reproduce_convergence, reproduce_error
+from cutlayer.commands import (
+    reproduce_bias,
+    reproduce_bounds,
+    reproduce_convergence,
+    reproduce_error,
+    reproduce_time,
+)
 
 # One module an experiment, each with `register(app)`, in the order of the paper.
-EXPERIMENTS = (reproduce_error, reproduce_convergence)
+EXPERIMENTS = (reproduce_error, reproduce_bounds, reproduce_time, reproduce_bias, reproduce_convergence)
 
 
 def register(app: typer.Typer) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -29,9 +30,38 @@ CodecOption = Annotated[
 ]
 Json = Annotated[bool, Flag("--json", help="print the result as JSON")]
 
-_SCREENFUL = 80
+_SCREENFUL, _WIDTH = 80, 14
 DEFAULT_ROOT = Path()
 DEFAULT_OUT = Path("experiments/results")
+
+
+def add(app: typer.Typer, name: str, module: str, help: str) -> None:
+    """Add the command of an experiment, whose module is imported when the command runs."""
+
+    def command(
+        scale: ScaleOption = Scale.SMOKE,
+        root: Root = DEFAULT_ROOT,
+        out: Out = DEFAULT_OUT,
+        jobs: Jobs = 1,
+        threads: Threads = 1,
+        seed: Seed = 0,
+        codec: CodecOption = None,
+        as_json: Json = False,
+    ) -> None:
+        need("pydantic", "training")
+        perform(
+            cast("Experiment", import_module(module)),
+            scale=scale,
+            root=root,
+            out=out,
+            jobs=jobs,
+            threads=threads,
+            seed=seed,
+            codec=codec,
+            as_json=as_json,
+        )
+
+    app.command(name, help=help)(command)
 
 
 def perform(
@@ -47,7 +77,6 @@ def perform(
     as_json: bool,
 ) -> None:
     """Run an experiment for a person or a program, and show what it found."""
-    need("pydantic", "training")
     from cutlayer.codecs import codec as parse
     from cutlayer.run.reproduce.bar import bar
     from cutlayer.run.reproduce.experiment import Request, run
@@ -71,7 +100,7 @@ def show_result(result: Result, out: Path) -> None:
     screen = show.console()
     screen.print(f"[bold]{result.title}[/bold] (scale {result.scale})\n", soft_wrap=True)
     for table in result.tables:
-        if len(table.rows) <= _SCREENFUL:
+        if len(table.rows) <= _SCREENFUL and len(table.columns) <= _WIDTH:
             screen.print(_rich(table))
         else:
             screen.print(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
