@@ -1,5 +1,6 @@
 """A codec from another package: the example of docs/codec-of-your-own.md, installed by pip and used."""
 
+import json
 import os
 import re
 import shutil
@@ -110,3 +111,13 @@ def test_works_like_a_built_in_codec_and_is_missed_by_name(installed: Path) -> N
     assert message.startswith("cutlayer.errors.HeaderError: "), without.stderr
     assert "'sign'" in message
     assert "install the package" in message
+
+
+def test_gets_a_row_in_the_convergence_experiment_by_itself(installed: Path, tmp_path: Path) -> None:
+    words = ["--cuts", "medium", "--policies", "none,sign", "--out", str(tmp_path), "--json"]
+    run = python("-m", "cutlayer.cli", "reproduce", "convergence", *words, path=installed)
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)["tables"][0]["rows"]
+    assert [row[:3] for row in rows] == [["medium", "none", 1], ["medium", "sign", 1]]
+    # One bit an element, and a little for headers.
+    assert 20 < rows[1][-1] < 32

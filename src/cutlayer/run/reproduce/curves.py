@@ -68,7 +68,8 @@ class Curve:
 
     def reach(self, accuracy: float) -> Point | None:
         """The first epoch at whose end the accuracy was there; None if there is none."""
-        return next((point for point in self.points if point.accuracy >= accuracy), None)
+        # Means of the same accuracies may differ in their last bits.
+        return next((point for point in self.points if point.accuracy >= accuracy - 1e-9), None)
 
 
 def read_curves(out: Path) -> list[Curve]:
