@@ -1,9 +1,10 @@
+import json
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError, FileError, RecordError
 from cutlayer.report.files import write
 from cutlayer.report.page import page
 from cutlayer.report.sources import gather
@@ -67,6 +68,24 @@ def test_results_are_read_from_their_folder_and_written_in_every_format(
     assert picture.read_text().startswith("<svg")
     with pytest.raises(ConfigError, match="no plot 'bits'; there are: bars, bytes-shallow, cloud"):
         write([found], "svg", tmp_path / "p.svg", "bits")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "told"),
+    [
+        ("claims", [{"claim": "a", "holds": "maybe", "evidence": ""}], "not 'maybe'"),
+        ("tables", [{"id": "t", "title": "t", "columns": ["a", "b"], "rows": [[1]]}], "as many cells"),
+        ("tables", 7, "not a result"),
+    ],
+)
+def test_a_damaged_result_is_refused(
+    result: Result, tmp_path: Path, part: str, value: object, told: str
+) -> None:
+    result.write(tmp_path)
+    content = json.loads((tmp_path / "result.json").read_text())
+    (tmp_path / "result.json").write_text(json.dumps(content | {part: value}))
+    with pytest.raises(RecordError, match=told):
+        gather([tmp_path])
 
 
 def test_what_is_neither_run_nor_result_is_named(tmp_path: Path) -> None:
