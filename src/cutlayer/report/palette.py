@@ -27,17 +27,25 @@ MARKERS = (
 )
 
 
+#: Methods at rates of their own look like the policies of the same method.
+_METHODS = ("none", "QU", "SP", "MS floor", "MS nearest", "RT")
+
+
 class Palette:
     """Gives each name a colour and a marker, the same wherever the name appears on a page."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        self._places = {name: place for place, name in enumerate(PAPER)}
+        self._places = {name: place for known in (PAPER, _METHODS) for place, name in enumerate(known)}
+        self._next = len(PAPER)
         for name in names:
             self.place(name)
 
     def place(self, name: str) -> int:
         """The name's number."""
-        return self._places.setdefault(name, len(self._places))
+        if name not in self._places:
+            self._places[name] = self._next
+            self._next += 1
+        return self._places[name]
 
     def colour(self, name: str) -> int:
         """Which of the colours."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from cutlayer.report.axis import Scale, number, scale_of
-from cutlayer.report.palette import Palette, colours, escape, plot_css
+from cutlayer.report.palette import MARKERS, Palette, colours, escape, plot_css
 from cutlayer.run.reproduce.results import Plot, Series
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 34, 46
@@ -62,7 +62,7 @@ def draw(
     names = list(dict.fromkeys(series.name for plot in plots for series in plot.series))
     rows = _legend_rows(names, total - _LEFT)
     for line, row in enumerate(rows):
-        body += _legend_line(row, height + 6 + 20 * line, chosen)
+        body += _legend_line(row, height + 6 + 20 * line, chosen, all(plot.kind == "bar" for plot in plots))
     full = height + 20 * len(rows) + 4
     about = escape("; ".join(plot.title for plot in plots))
     size = f'width="{total:g}" height="{full:g}" ' if alone else ""
@@ -203,8 +203,9 @@ def _legend_rows(names: Sequence[str], room: float) -> list[list[tuple[float, st
     return [row for row in rows if row]
 
 
-def _legend_line(row: Sequence[tuple[float, str]], y: float, palette: Palette) -> Iterator[str]:
+def _legend_line(row: Sequence[tuple[float, str]], y: float, palette: Palette, bars: bool) -> Iterator[str]:
     for x, name in row:
         at = _LEFT + x
+        marker = MARKERS[1] if bars else palette.marker(name)
         yield f'<g class="c{palette.colour(name)}"><g class="mark" transform="translate({at + 6:g} {y:g})">'
-        yield f'{palette.marker(name)}</g></g><text x="{at + 16:g}" y="{y + 4:g}">{escape(name)}</text>'
+        yield f'{marker}</g></g><text x="{at + 16:g}" y="{y + 4:g}">{escape(name)}</text>'
