@@ -113,6 +113,34 @@ def test_works_like_a_built_in_codec_and_is_missed_by_name(installed: Path) -> N
     assert "install the package" in message
 
 
+EXPERIMENTS = """
+import sys
+from pathlib import Path
+from cutlayer.run.reproduce import bias, bounds, error, experiment, speed
+
+request = experiment.Request(out=Path(sys.argv[1]))
+for study in (error, bounds, bias, speed):
+    keys = [cell.key for cell in study.cells(request)]
+    assert any("sign" in key.split("/") for key in keys), (study.name, keys)
+found = experiment.run(speed, request)
+measured = [row for table in found.tables if table.id == "times" for row in table.rows if row[0] == "sign"]
+assert len(measured) == 3 and all(row[3] > 0 and row[4] > 0 for row in measured), measured
+bias.SIZES[request.scale] = (2, 8, 4)
+bias.models.CUTS = error.models.CUTS = ("deep",)
+for study in (error, bounds, bias):
+    wanted = [cell for cell in study.cells(request) if cell.key.endswith("/sign")]
+    study.prepare(request, experiment.Bar())
+    for cell in wanted:
+        record = cell.work(request, **cell.arguments)
+        assert record.get("relative", record.get("error")) > 0, record
+"""
+
+
+def test_it_is_a_row_of_every_experiment(installed: Path, tmp_path: Path) -> None:
+    run = python("-c", EXPERIMENTS, str(tmp_path), path=installed)
+    assert run.returncode == 0, run.stderr
+
+
 def test_gets_a_row_in_the_convergence_experiment_by_itself(installed: Path, tmp_path: Path) -> None:
     words = ["--cuts", "medium", "--policies", "none,sign", "--out", str(tmp_path), "--json"]
     run = python("-m", "cutlayer.cli", "reproduce", "convergence", *words, path=installed)

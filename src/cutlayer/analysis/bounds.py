@@ -23,15 +23,22 @@ def alpha(x: Tensor, k: int) -> float:
     >>> alpha(torch.tensor([4.0, 3.0, 0.0]), 1)
     0.6
     """
-    flat = x.detach().double().abs().reshape(-1)
+    return filtered(x, k)[0]
+
+
+def filtered(x: Tensor, k: int) -> tuple[float, float]:
+    """alpha, and the smallest top value over ||x||."""
+    flat = x.detach().abs().reshape(-1)
     if not 1 <= k <= len(flat):
         raise InputError(f"k={k}: expected 1 to {len(flat)}, the number of elements")
-    # The k smallest of the squares' order would lose digits in a difference: sum what is filtered.
-    kept = torch.topk(flat, k, sorted=False).indices
-    filtered = flat.clone()
-    filtered[kept] = 0.0
-    whole = float(flat.norm())
-    return float(filtered.norm()) / whole if whole else 0.0
+    top = torch.topk(flat, k, sorted=False)
+    whole = math.sqrt(float(flat.square().sum(dtype=torch.float64)))
+    if not whole:
+        return 0.0, 0.0
+    # Not as a difference of sums, which would lose digits where little is filtered.
+    flat[top.indices] = 0.0
+    lost = math.sqrt(float(flat.square_().sum(dtype=torch.float64)))
+    return lost / whole, float(top.values.min()) / whole
 
 
 def bound_qu(d: int, q1: float) -> float:
@@ -57,12 +64,8 @@ def tight_ms(x: Tensor, k: int, q2: int) -> float:
     square; the sum of all t is at most sqrt(d - k) times their norm. The paper's bound is this one with
     Top_min replaced by the larger ||x||.
     """
-    flat = x.detach().double().abs().reshape(-1)
-    whole = float(flat.norm())
-    if not whole:
-        return 0.0
-    top_min = float(torch.topk(flat, k, sorted=False).values.min())
-    return bound_ms(len(flat), k, q2, alpha(x, k)) * top_min / whole
+    share, top_min = filtered(x, k)
+    return bound_ms(x.numel(), k, q2, share) * top_min
 
 
 def tight_qu(x: Tensor, q1: int) -> float:

@@ -31,9 +31,9 @@ def compression_error(x: Tensor, codec: Codec | Tensor, *, seed: int = 0) -> Com
     if x.shape != y.shape:
         raise InputError(f"a tensor of shape {list(x.shape)} cannot be compared with one of {list(y.shape)}")
     rows = x.shape[0] if x.dim() else 1
-    # In double: squares of millions of small differences are added up.
-    a, b = (t.detach().to(torch.float64).reshape(rows, -1) for t in (x, y))
-    lost = (a - b).square().sum(1)
-    whole, missing = float(a.square().sum()), float(lost.sum())
+    a, b = (t.detach().reshape(rows, -1) for t in (x, y))
+    # Millions of small squares are added up: in double, while the squares themselves need not be.
+    lost = (a - b).square_().sum(1, dtype=torch.float64)
+    whole, missing = float(a.square().sum(dtype=torch.float64)), float(lost.sum())
     relative = missing / whole if whole else (0.0 if missing == 0 else float("inf"))
     return CompressionError(missing**0.5, float(lost.sqrt().mean()), relative)

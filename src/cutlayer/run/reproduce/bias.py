@@ -35,7 +35,7 @@ name = "bias"
 SIZES: dict[Scale, tuple[int, int, int]] = {
     Scale.SMOKE: (6, 16, 12),
     Scale.LAPTOP: (24, 64, 40),
-    Scale.PAPER: (100, 128, 100),
+    Scale.PAPER: (32, 128, 40),
 }
 # The gradient of these image sets; the errors of all of them are in `error`.
 SETS = {Scale.SMOKE: 1, Scale.LAPTOP: 1, Scale.PAPER: 3}

@@ -90,6 +90,7 @@ def batches(
         root=request.root,
         size=images.size or (found.card.shape[-1] if found.card.pixels else None),
         channels=found.card.shape[0],
+        limit=images.limit,
     )
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(request.seed))
     if len(order) < count * size:

@@ -37,6 +37,8 @@ class ImageSet:
     batch: int = 128
     batches: int = 4
     """Feature maps are those of so many batches."""
+    limit: int | None = None
+    """Decode only so many images, where there are more than fit into memory."""
     labelled: bool = True
     """Whether labels are those of the model, so that there are losses and gradients."""
 
@@ -97,6 +99,6 @@ IMAGE_SETS: dict[Scale, tuple[ImageSet, ...]] = {
     Scale.PAPER: (
         ImageSet("CIFAR-10", "cifar10", "paper-cifar10"),
         ImageSet("CIFAR-100", "cifar100", "paper-cifar100"),
-        ImageSet("ImageNet-1K", "imagenet", "paper-imagenet", 224, batch=32),
+        ImageSet("ImageNet-1K", "imagenet", "paper-imagenet", 224, batch=32, limit=20_000),
     ),
 }
