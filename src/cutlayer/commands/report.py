@@ -33,7 +33,7 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="where it goes [report.html, report.md, report-csv/ or report.svg]"),
+        typer.Option(help="where it goes, if not to report.html, report.md, report-csv or report.svg"),
     ] = None,
     form: Annotated[
         Format,

@@ -53,7 +53,9 @@ def prepare(config: Config) -> bool:
                 f"{directory}: holds a run with other settings ({changed}). Give another --out, or remove it"
             )
         if is_finished(directory, config.train.epochs):
-            tidy(directory, config)
+            # What is tidy already may be under version control, and is left as it is.
+            if before.output.dir != directory.name or (directory / "checkpoints").exists():
+                tidy(directory, config)
             return False
     directory.mkdir(parents=True, exist_ok=True)
     path.write_text(config.to_toml(), encoding="utf-8")
