@@ -13,7 +13,7 @@ ALLOWED = {
     "codecs": {"errors", "_native"},
     "split": {"errors"},
     "wire": {"errors"},
-    "analysis": {"errors", "codecs"},
+    "analysis": {"errors", "codecs", "split"},
     "run": {"errors", "codecs", "split", "wire", "analysis", "_native"},
     "report": {"errors", "run"},
 }

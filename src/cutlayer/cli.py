@@ -17,6 +17,8 @@ from cutlayer.commands import (
     partition,
     predict,
     recipes,
+    report,
+    reproduce,
     train,
 )
 from cutlayer.errors import CutlayerError
@@ -47,7 +49,8 @@ def _program(
 
 
 # In the order in which `cutlayer --help` lists them: from first steps to results.
-for command in (codecs, bench, files, cuts, partition, recipes, train, evaluate, predict, compare, export):
+FIRST_STEPS = (codecs, bench, files, cuts, partition, recipes)
+for command in (*FIRST_STEPS, train, evaluate, predict, compare, export, report, reproduce):
     command.register(app)
 
 

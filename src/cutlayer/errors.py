@@ -32,6 +32,7 @@
     ├── ConfigError               a run's configuration is wrong, one line a problem
     ├── MessageError              a message between client and server is malformed or out of place
     ├── DivergedError             training met NaN or infinity and stopped
+    ├── RunError                  one of several runs failed, in a process of its own
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
 
@@ -154,6 +155,10 @@ class ConfigError(CutlayerError, ValueError):
 
 class MessageError(CutlayerError, ValueError):
     """A message between client and server is malformed, or comes where none or another is expected."""
+
+
+class RunError(CutlayerError):
+    """One of several runs that were started together failed in its process."""
 
 
 class DivergedError(CutlayerError, ArithmeticError):

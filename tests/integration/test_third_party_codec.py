@@ -1,5 +1,6 @@
 """A codec from another package: the example of docs/codec-of-your-own.md, installed by pip and used."""
 
+import json
 import os
 import re
 import shutil
@@ -110,3 +111,41 @@ def test_works_like_a_built_in_codec_and_is_missed_by_name(installed: Path) -> N
     assert message.startswith("cutlayer.errors.HeaderError: "), without.stderr
     assert "'sign'" in message
     assert "install the package" in message
+
+
+EXPERIMENTS = """
+import sys
+from pathlib import Path
+from cutlayer.run.reproduce import bias, bounds, error, experiment, speed
+
+request = experiment.Request(out=Path(sys.argv[1]))
+for study in (error, bounds, bias, speed):
+    keys = [cell.key for cell in study.cells(request)]
+    assert any("sign" in key.split("/") for key in keys), (study.name, keys)
+found = experiment.run(speed, request)
+measured = [row for table in found.tables if table.id == "times" for row in table.rows if row[0] == "sign"]
+assert len(measured) == 3 and all(row[3] > 0 and row[4] > 0 for row in measured), measured
+bias.SIZES[request.scale] = (2, 8, 4)
+bias.models.CUTS = error.models.CUTS = ("deep",)
+for study in (error, bounds, bias):
+    wanted = [cell for cell in study.cells(request) if cell.key.endswith("/sign")]
+    study.prepare(request, experiment.Bar())
+    for cell in wanted:
+        record = cell.work(request, **cell.arguments)
+        assert record.get("relative", record.get("error")) > 0, record
+"""
+
+
+def test_it_is_a_row_of_every_experiment(installed: Path, tmp_path: Path) -> None:
+    run = python("-c", EXPERIMENTS, str(tmp_path), path=installed)
+    assert run.returncode == 0, run.stderr
+
+
+def test_gets_a_row_in_the_convergence_experiment_by_itself(installed: Path, tmp_path: Path) -> None:
+    words = ["--cuts", "medium", "--policies", "none,sign", "--out", str(tmp_path), "--json"]
+    run = python("-m", "cutlayer.cli", "reproduce", "convergence", *words, path=installed)
+    assert run.returncode == 0, run.stderr
+    rows = json.loads(run.stdout)["tables"][0]["rows"]
+    assert [row[:3] for row in rows] == [["medium", "none", 1], ["medium", "sign", 1]]
+    # One bit an element, and a little for headers.
+    assert 20 < rows[1][-1] < 32

@@ -45,6 +45,9 @@ def train(
     down: Annotated[str | None, Flag(help="codec for gradients on the way down")] = None,
     sync_codec: Annotated[str | None, Flag(help="codec for what clients average")] = None,
     mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None,
+    track_bias: Annotated[
+        str | None, Flag(help="also record gradient bias each N steps, as every=10", metavar="every=N")
+    ] = None,
     link: Annotated[str | None, Flag(help="also tell the time at a link, as 100mbit,10ms")] = None,
     seed: Annotated[int | None, Flag(help="decides weights, order, partition and random codecs")] = None,
     out: Annotated[Path | None, Flag(help="the run's directory; made up if not given")] = None,
@@ -70,6 +73,7 @@ def train(
       cutlayer train --recipe laptop/resnet18-cifar10-medium-ms --root ~/data --out runs/ms
       cutlayer train my.toml --clients 4 --codec qu:bits=4 --set train.momentum=0.8
       cutlayer train --mode u-shaped --cut layer1,fc          labels never leave the clients
+      cutlayer train --codec ms --track-bias every=10         what compression does to gradients
       cutlayer train --resume --out runs/ms                   after a crash, or Ctrl-C
     """
     if quiet and as_json:
@@ -93,6 +97,7 @@ def train(
         "codec.down": down,
         "codec.sync": sync_codec,
         "train.mode": mode,
+        "train.track_bias": None if track_bias is None else _every(track_bias),
         "link.spec": link,
         "seed": seed,
         "output.dir": None if out is None else str(out),
@@ -100,6 +105,14 @@ def train(
     given = {key: value for key, value in flags.items() if value is not None}
     settled = settle(config, recipe, given, overrides or [], resume)
     run(settled, resume, "quiet" if quiet else "json" if as_json else "auto")
+
+
+def _every(text: str) -> int:
+    """The number in every=N."""
+    word, _, number = text.partition("=")
+    if word.strip() != "every" or not number.strip().isdecimal():
+        raise ConfigError(f"--track-bias {text}: expected every=N with a whole number of steps, as every=10")
+    return int(number)
 
 
 def run(settled: Config, resume: bool, mode: Mode) -> None:

@@ -64,21 +64,28 @@ def summarize(directory: str | Path) -> Summary:
     path = Path(directory, "records.jsonl")
     sent: dict[str, int] = {}
     raw: dict[str, int] = {}
-    errors: list[float] = []
-    last_step: dict[str, Any] = {}
+    errors: list[tuple[int, float]] = []
     epochs: list[dict[str, Any]] = []
+    rest: list[dict[str, Any]] = []
     for record in read(path):
         if record.get("kind") == "epoch":
             epochs.append(record)
-            continue
-        last_step = record
+            rest.clear()
+        elif record.get("kind") == "step":
+            rest.append(record)
+    # Epochs hold the sums of their steps, whose own records may have been thinned out.
+    counted = [*epochs, *rest]
+    if not counted:
+        raise RecordError(f"{path}: the run has not made a step yet")
+    before = 0
+    for record in counted:
         for sums, found in ((sent, record["bytes"]), (raw, record.get("raw_bytes", {}))):
             for key, value in found.items():
                 sums[key] = sums.get(key, 0) + value
         if record.get("error") is not None:
-            errors.append(record["error"])
-    if not last_step:
-        raise RecordError(f"{path}: the run has not made a step yet")
+            errors.append((record["global_step"] - before, record["error"]))
+        before = record["global_step"]
+    weight = sum(steps for steps, _ in errors)
     scores = [epoch["accuracy"] for epoch in epochs if epoch.get("accuracy") is not None]
     return Summary(
         run=Path(directory).name,
@@ -87,12 +94,12 @@ def summarize(directory: str | Path) -> Summary:
         mode=config.train.mode,
         clients=config.train.clients,
         epochs=len(epochs),
-        steps=last_step["global_step"],
+        steps=counted[-1]["global_step"],
         accuracy=scores[-1] if scores else math.nan,
         best_accuracy=max(scores, default=math.nan),
         loss=epochs[-1]["train_loss"] if epochs else math.nan,
-        error=sum(errors) / len(errors) if errors else math.nan,
+        error=sum(steps * error for steps, error in errors) / weight if weight else math.nan,
         bytes=sent,
         raw_bytes=raw,
-        simulated_seconds=None if config.link.spec == "none" else last_step.get("simulated_seconds"),
+        simulated_seconds=None if config.link.spec == "none" else counted[-1].get("simulated_seconds"),
     )

@@ -112,6 +112,8 @@ class TrainConfig(_Section):
     evaluate_batch: Count = 500
     checkpoint_every: Natural = 0
     """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
+    track_bias: Natural = 0
+    """Steps between measurements of gradient bias, from the first step on. 0: none."""
 
 
 class CodecConfig(_Section):
@@ -177,7 +179,7 @@ class Config(_Section):
         del settings["output"], settings["link"]
         for name in ("root", "cache_dir"):
             del settings["data"][name]
-        for name in ("checkpoint_every", "evaluate_batch"):
+        for name in ("checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings
 

@@ -39,12 +39,12 @@ class Session:
         self.halves = make_clients(config, parts)
         self.meter = Meter()
         # The first client is the evaluator, who has the test set.
-        workers = [
+        self.workers = [
             Worker.build(config, self.data, client, half, evaluator=client == 0)
             for client, half in enumerate(self.halves)
         ]
         self.plan = Plan(config.train, [len(part) for part in self.data.parts])
-        transport = Loopback([worker.handle for worker in workers], self.meter)
+        transport = Loopback([worker.handle for worker in self.workers], self.meter)
         self.loop = Loop(config, self.plan, self.server, transport, self.data.train.classes)
 
     @property

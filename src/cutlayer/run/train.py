@@ -28,6 +28,7 @@ from cutlayer.run.records import RecordWriter
 from cutlayer.run.session import Session
 from cutlayer.run.setup import Data
 from cutlayer.run.tensorboard import TensorBoard
+from cutlayer.run.track import track_bias
 
 
 def train(
@@ -92,12 +93,16 @@ class _Run:
     def complete(self, interrupt: Interrupt) -> Result:
         """Run all steps that are left."""
         every = self.config.train.checkpoint_every
+        tracked = self.config.train.track_bias
         while not self.session.done:
+            bias = None
             try:
+                if tracked and self.session.number % tracked == 0:
+                    bias = track_bias(self.session)
                 outcome = self.session.step()
             except DivergedError as error:
                 raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
-            record = outcome.record()
+            record = outcome.record() if bias is None else outcome.record() | {"bias": bias}
             self._tell("step", record)
             self.sums.add(outcome)
             if outcome.step.last:

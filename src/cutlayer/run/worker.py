@@ -106,18 +106,18 @@ class Worker:
             raise MessageError(f"client {self.client} has no use for a {type(message).__name__}")
         return handler(message)
 
+    def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
+        """The augmented images and the labels of a step."""
+        indices = self.sampler.batch(epoch, step)
+        images = self.augment.train(
+            self.train.images[indices], seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
+        )
+        return images, self.train.labels[indices]
+
     def _begin(self, turn: Turn) -> Iterable[Message]:
         place = (self.client, turn.epoch, turn.step)
         began = perf_counter()
-        indices = self.sampler.batch(turn.epoch, turn.step)
-        labels = self.train.labels[indices]
-        images = self.augment.train(
-            self.train.images[indices],
-            seed=self.sampler.seed,
-            client=self.client,
-            epoch=turn.epoch,
-            step=turn.step,
-        )
+        images, labels = self.batch(turn.epoch, turn.step)
         loaded = perf_counter()
         # Dropout and the like: where in the run they are decides what they draw.
         torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))

@@ -1,0 +1,36 @@
+"""What compression at the cut does: errors, gradient bias, error bounds. Pure functions on tensors.
+
+Nothing here changes a model that it is given. docs/analysis.md shows each of them at work.
+"""
+
+from cutlayer.analysis.bias import BiasTest, GradientError, bias_test, compare_gradients
+from cutlayer.analysis.bounds import Conditions, alpha, bound_ms, bound_qu, bound_sp, conditions
+from cutlayer.analysis.errors import CompressionError, compression_error
+from cutlayer.analysis.gradients import Gradient, Probe, mean_gradient
+from cutlayer.analysis.rates import at_rate, rate
+from cutlayer.analysis.statistics import Fit, Interval, mean_interval, power_law, share_interval
+
+__all__ = [
+    "BiasTest",
+    "CompressionError",
+    "Conditions",
+    "Fit",
+    "Gradient",
+    "GradientError",
+    "Interval",
+    "Probe",
+    "alpha",
+    "at_rate",
+    "bias_test",
+    "bound_ms",
+    "bound_qu",
+    "bound_sp",
+    "compare_gradients",
+    "compression_error",
+    "conditions",
+    "mean_gradient",
+    "mean_interval",
+    "power_law",
+    "rate",
+    "share_interval",
+]

@@ -1,0 +1,119 @@
+"""The gradient of a split model on one batch, as it is and as it comes out under compression."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from cutlayer.codecs import Codec
+from cutlayer.errors import InputError
+from cutlayer.split import CutLayer
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """Gradients by parameter name: [g^c, g^s] of the paper, and the compression error that came with it."""
+
+    client: dict[str, Tensor]
+    server: dict[str, Tensor]
+    loss: float
+    error: float = 0.0
+    """||epsilon||: the norm of the compression error of the smashed data."""
+
+    @property
+    def named(self) -> dict[str, Tensor]:
+        """All of them."""
+        return {**self.client, **self.server}
+
+    def vector(self, part: str = "all") -> Tensor:
+        """All elements in one vector of doubles; `part` is all, client or server."""
+        chosen = {"all": self.named, "client": self.client, "server": self.server}[part]
+        if not chosen:
+            return torch.zeros(0, dtype=torch.float64)
+        return torch.cat([g.reshape(-1).double() for g in chosen.values()])
+
+
+def mean_gradient(gradients: Sequence[Gradient]) -> Gradient:
+    """The mean over clients or batches; its error is the mean of theirs, the paper's E."""
+    if not gradients:
+        raise InputError("the mean of no gradients: expected one or more")
+
+    def mean(dicts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {name: torch.stack([d[name] for d in dicts]).mean(0) for name in dicts[0]}
+
+    return Gradient(
+        mean([g.client for g in gradients]),
+        mean([g.server for g in gradients]),
+        sum(g.loss for g in gradients) / len(gradients),
+        sum(g.error for g in gradients) / len(gradients),
+    )
+
+
+class Probe:
+    """One batch at a split model: gradients under any codec, as often as wanted.
+
+    `parts` is what `cutlayer.cut` gives: (client, server), or (head, body, tail) in a U-shape. The parts
+    are copied, so that neither weights nor batch-norm statistics of the model change, and used in the mode
+    (training or evaluation) that they are in. The client's forward pass is made once.
+
+    >>> probe = Probe(cutlayer.cut(model, "layer2"), images, labels)
+    >>> true, biased = probe.gradient(), probe.gradient(cutlayer.codec("ms"))
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        images: Tensor,
+        labels: Tensor,
+        *,
+        loss: Loss = F.cross_entropy,
+        seed: int = 0,
+    ) -> None:
+        if len(parts) not in (2, 3):
+            raise InputError(f"{len(parts)} parts: expected client and server, or head, body and tail")
+        # One copy of all parts together, so that what they share stays shared.
+        self._parts = copy.deepcopy(nn.ModuleList(parts))
+        self._labels, self._loss, self._seed = labels, loss, seed
+        self._names = [
+            {f"{number}/{name}": p for name, p in part.named_parameters() if p.requires_grad}
+            for number, part in enumerate(self._parts)
+        ]
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            torch.default_generator.manual_seed(seed)
+            self.smashed: Tensor = self._parts[0](images)
+        """The smashed data of the batch."""
+
+    def gradient(self, up: Codec | None = None, down: Codec | None = None, *, seed: int = 0) -> Gradient:
+        """The gradient with smashed data under `up`, and their gradients on the way back under `down`.
+
+        The codec passes gradients straight through, as in training. In a U-shape the second crossing goes
+        the other way. The same `seed` gives the same random choices of the codecs.
+        """
+        first = CutLayer(up, down, seed=seed)
+        second = CutLayer(down, up, seed=seed + 1)
+        parameters = [p for names in self._names for p in names.values()]
+        with torch.random.fork_rng(devices=[]), torch.enable_grad():
+            # Dropout and the like are no part of the comparison: they draw the same each time.
+            torch.default_generator.manual_seed(self._seed + 1)
+            received = first(self.smashed)
+            out = self._parts[1](received)
+            if len(self._parts) == 3:
+                out = self._parts[2](second(out))
+            loss = self._loss(out, self._labels)
+            found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+        values = dict(zip((n for names in self._names for n in names), found, strict=True))
+        sides: list[dict[str, Tensor]] = [{}, {}]
+        for number, names in enumerate(self._names):
+            for name, p in names.items():
+                g = values[name]
+                plain = name.split("/", 1)[1]
+                sides[number == 1][plain] = torch.zeros_like(p) if g is None else g.detach()
+        error = float(torch.linalg.vector_norm((received - self.smashed).detach().double()))
+        return Gradient(sides[0], sides[1], float(loss.detach()), error)

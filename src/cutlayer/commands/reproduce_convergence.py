@@ -1,0 +1,175 @@
+"""`cutlayer reproduce convergence` and `traffic`: the same grid of runs, and two views of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.commands.reproduce_options import (
+    DEFAULT_OUT,
+    DEFAULT_ROOT,
+    CodecOption,
+    Jobs,
+    Json,
+    Out,
+    Root,
+    ScaleOption,
+    Threads,
+    show_result,
+)
+from cutlayer.errors import ConfigError
+from cutlayer.run.data.extras import need
+from cutlayer.run.reproduce.scales import Scale
+
+if TYPE_CHECKING:
+    from cutlayer.run.reproduce.results import Findings
+
+Flag = typer.Option
+Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
+Policies = Annotated[
+    str,
+    Flag(
+        "--policies",
+        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, or an installed codec. "
+        "All of them if not given",
+        metavar="A,B",
+    ),
+]
+Seeds = Annotated[str, Flag("--seeds", help="which seeds, as 0,1", metavar="A,B")]
+Tasks = Annotated[
+    str, Flag("--tasks", help="at scale paper: which models and data, as vgg19-cifar10", metavar="A,B")
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Add both commands."""
+    group.command("convergence")(convergence)
+    group.command("traffic")(traffic)
+
+
+def convergence(
+    scale: ScaleOption = Scale.SMOKE,
+    root: Root = DEFAULT_ROOT,
+    out: Out = DEFAULT_OUT,
+    cuts: Cuts = "shallow,medium,deep",
+    policies: Policies = "",
+    codec: CodecOption = None,
+    seeds: Seeds = "0",
+    tasks: Tasks = "",
+    jobs: Jobs = 1,
+    threads: Threads = 1,
+    as_json: Json = False,
+) -> None:
+    """Fig. 3: training loss and test accuracy under each policy at each cut, ten clients.
+
+    Each cut, policy and seed is a training run of its own in OUT/convergence/runs. A run that was stopped
+    or killed goes on where it was, a finished one is not repeated, and the result covers all runs in OUT,
+    so a second command can add seeds, cuts or codecs. Installed codecs are added by themselves.
+
+    \b
+    Examples:
+      cutlayer reproduce convergence                                   seconds, digits
+      cutlayer reproduce convergence --scale laptop --root ~/data --jobs 2
+      cutlayer reproduce convergence --scale laptop --root ~/data --policies none,ms --seeds 1
+      cutlayer reproduce convergence --policies none --codec ms:ratio=0.99,bits=3
+    """
+    asked = _Asked(scale, root, out, cuts, policies, codec, seeds, tasks, jobs, threads, as_json)
+    from cutlayer.run.reproduce.convergence import findings
+
+    _perform("convergence", asked, findings)
+
+
+def traffic(
+    scale: ScaleOption = Scale.SMOKE,
+    root: Root = DEFAULT_ROOT,
+    out: Out = DEFAULT_OUT,
+    cuts: Cuts = "shallow,medium,deep",
+    policies: Policies = "",
+    codec: CodecOption = None,
+    seeds: Seeds = "0",
+    tasks: Tasks = "",
+    jobs: Jobs = 1,
+    threads: Threads = 1,
+    as_json: Json = False,
+) -> None:
+    """Table 1: the bytes that each policy needs to reach the uncompressed baseline's test accuracy.
+
+    Reads the runs of `cutlayer reproduce convergence` in OUT and trains those that are missing. Counts
+    smashed data up, as the paper does, and beside it all traffic; INF where the accuracy is never reached.
+
+    \b
+    Examples:
+      cutlayer reproduce traffic                                       seconds, digits
+      cutlayer reproduce traffic --scale laptop --root ~/data --jobs 2
+    """
+    asked = _Asked(scale, root, out, cuts, policies, codec, seeds, tasks, jobs, threads, as_json)
+    from cutlayer.run.reproduce.traffic import findings
+
+    _perform("traffic", asked, findings)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    scale: Scale
+    root: Path
+    out: Path
+    cuts: str
+    policies: str
+    codec: list[str] | None
+    seeds: str
+    tasks: str
+    jobs: int
+    threads: int
+    as_json: bool
+
+
+def _perform(name: str, asked: _Asked, findings: Callable[[Path], Findings]) -> None:
+    need("pydantic", "training")
+    from cutlayer.run.reproduce.grid import choose, grid
+    from cutlayer.run.reproduce.grid_result import conclude
+    from cutlayer.run.reproduce.policies import added, policies
+    from cutlayer.run.reproduce.pool import train_all
+
+    specs = asked.codec or []
+    chosen = choose(policies(specs), _words(asked.policies))
+    if asked.policies and specs:
+        chosen += [row for row in added(specs) if row not in chosen]
+    runs = grid(
+        asked.scale,
+        asked.out,
+        chosen,
+        root=str(asked.root),
+        cuts=_words(asked.cuts),
+        seeds=_numbers(asked.seeds),
+        tasks=_words(asked.tasks),
+    )
+    try:
+        train_all(runs, jobs=asked.jobs, threads=asked.threads, quiet=asked.as_json)
+    except KeyboardInterrupt:
+        told = "stopped; every run is saved, and the same command goes on from there"
+        show.console(stderr=True).print(told, soft_wrap=True)
+        raise typer.Exit(130) from None
+    result = conclude(name, asked.scale, asked.out, findings(asked.out))
+    if asked.as_json:
+        show.print_json(result.to_json())
+    else:
+        show_result(result, asked.out)
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        seeds = [int(word) for word in _words(text)]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"--seeds {text!r}: expected whole numbers from 0, as in --seeds 0,1")
+    return seeds

@@ -1,0 +1,1 @@
+"""Records and results as tables, plots and one page."""

@@ -1,0 +1,89 @@
+"""Colours that people with any colour vision tell apart, on light and on dark, and a marker for each.
+
+The hues are those of Okabe and Ito. The first, ink, is for the baseline. Nothing is told by colour alone.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+
+from cutlayer.run.reproduce.policies import PAPER
+
+LIGHT = ("#1a1a1a", "#0072b2", "#d55e00", "#009e73", "#b0508a", "#b87f00", "#2f8fc9", "#707070")
+DARK = ("#f2f2f2", "#5ab4ec", "#f08a45", "#35c59c", "#e59cc4", "#edba3f", "#9bd4f5", "#a8a8a8")
+
+#: Around (0, 0), about 8 units wide.
+MARKERS = (
+    '<circle r="4"/>',
+    '<rect x="-3.6" y="-3.6" width="7.2" height="7.2"/>',
+    '<path d="M0-4.8 4.6 3.4H-4.6Z"/>',
+    '<path d="M0-5.2 5.2 0 0 5.2-5.2 0Z"/>',
+    '<path d="M0 4.8 4.6-3.4H-4.6Z"/>',
+    '<path d="M-4.6-1.5H-1.5V-4.6H1.5V-1.5H4.6V1.5H1.5V4.6H-1.5V1.5H-4.6Z"/>',
+    '<path d="M0-5.2 5-1.6 3.1 4.2H-3.1L-5-1.6Z"/>',
+    '<path d="M-4.2-2.1-2.1-4.2 0-2.1 2.1-4.2 4.2-2.1 2.1 0 4.2 2.1 2.1 4.2 0 2.1-2.1 4.2-4.2 2.1-2.1 0Z"/>',
+)
+
+
+#: Methods at rates of their own look like the policies of the same method.
+_METHODS = ("none", "QU", "SP", "MS floor", "MS nearest", "RT")
+
+
+class Palette:
+    """Gives each name a colour and a marker, the same wherever the name appears on a page."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._places = {name: place for known in (PAPER, _METHODS) for place, name in enumerate(known)}
+        self._next = len(PAPER)
+        for name in names:
+            self.place(name)
+
+    def place(self, name: str) -> int:
+        """The name's number."""
+        if name not in self._places:
+            self._places[name] = self._next
+            self._next += 1
+        return self._places[name]
+
+    def colour(self, name: str) -> int:
+        """Which of the colours."""
+        return self.place(name) % len(LIGHT)
+
+    def marker(self, name: str) -> str:
+        """The shape. When colours come round again, they meet other shapes."""
+        place = self.place(name)
+        return MARKERS[(place + place // len(LIGHT)) % len(MARKERS)]
+
+
+def colours(dark: bool) -> str:
+    """The CSS variables of a theme."""
+    chosen = DARK if dark else LIGHT
+    ink, faint, paper = ("#e8e8e8", "#4a4d52", "#16181c") if dark else ("#222", "#d4d6da", "#fff")
+    muted = "#a7abb3" if dark else "#5c6068"
+    named = {"ink": ink, "faint": faint, "paper": paper, "muted": muted}
+    named |= {f"c{i}": colour for i, colour in enumerate(chosen)}
+    return "".join(f"--{name}:{value};" for name, value in named.items())
+
+
+def plot_css() -> str:
+    """The rules that drawings need, for a page or for a file of their own."""
+    rules = "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(len(LIGHT)))
+    return rules + (
+        "svg text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:var(--ink)}"
+        "svg .title{font-weight:600;font-size:13.5px}svg .tick{fill:var(--muted);font-size:11px}"
+        "svg .grid{stroke:var(--faint);stroke-width:1;fill:none}"
+        "svg .line{fill:none;stroke:var(--c);stroke-width:2;stroke-linejoin:round}"
+        "svg .band{fill:var(--c);opacity:.16;stroke:none}"
+        "svg .whisker{stroke:var(--c);stroke-width:1.4;fill:none}"
+        "svg .mark{fill:var(--c);stroke:var(--paper);stroke-width:1}svg .bar{fill:var(--c)}"
+        "svg .mark:hover,svg .bar:hover{stroke:var(--ink);stroke-width:2}"
+    )
+
+
+def escape(text: object) -> str:
+    """Text that is safe in HTML and in XML, also where names hold control characters."""
+    return html.escape(
+        re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]", "\ufffd", str(text))
+    )

@@ -1,0 +1,117 @@
+"""Runs side by side: what they reached and what they cost, as a result like that of an experiment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cutlayer.errors import FileError
+from cutlayer.run.compare import summarize
+from cutlayer.run.records import read
+from cutlayer.run.reproduce.results import Axis, Plot, Result, Series, Table
+from cutlayer.run.trained import settings
+
+_COLUMNS = (
+    *("run", "codec up", "mode", "clients", "epochs", "accuracy %", "best %", "relative squared error"),
+    *(
+        "smashed data up, MB",
+        "smaller than float32",
+        "all traffic, MB",
+        "uncompressed, MB",
+        "hours on the link",
+    ),
+)
+
+
+def describe(directories: Sequence[Path]) -> Result:
+    """One result for all of these runs. Those that are still going are shown as far as they are."""
+    names = _names(directories)
+    rows, epochs, causes = [], {}, []
+    for directory in directories:
+        name = names[directory]
+        run = summarize(directory)
+        hours = None if run.simulated_seconds is None else run.simulated_seconds / 3600
+        rows.append(
+            [
+                *(name, run.codec, run.mode, run.clients, run.epochs),
+                *(100 * run.accuracy, 100 * run.best_accuracy, run.error),
+                *(run.bytes.get("up/smashed", 0) / 1e6, run.saving),
+                *(run.total / 1e6, run.uncompressed / 1e6, hours),
+            ]
+        )
+        epochs[name] = [r for r in read(directory / "records.jsonl") if r.get("kind") == "epoch"]
+        causes.append(_provenance(directory))
+    traffic = Table("traffic", "Bytes by kind", *_by_kind(directories, names))
+    return Result(
+        name="runs",
+        scale="as configured",
+        title="Runs" if len(rows) > 1 else f"Run {rows[0][0]}",
+        tables=[Table("runs", "Accuracy against bytes", _COLUMNS, rows), traffic],
+        plots=_plots(epochs),
+        commands=list(dict.fromkeys(str(cause["command"]) for cause in causes if cause.get("command"))),
+        provenance=causes[0],
+        settings={names[d]: json.loads(settings(d).to_json()) | {"output": None} for d in directories},
+    )
+
+
+def _plots(epochs: dict[str, list[dict[str, Any]]]) -> list[Plot]:
+    percent = Axis("test accuracy, %")
+    longest = max((r.get("simulated_seconds") or 0 for rs in epochs.values() for r in rs), default=0)
+    unit, seconds = (
+        ("hours", 3600) if longest >= 7200 else ("minutes", 60) if longest >= 120 else ("seconds", 1)
+    )
+    by_bytes, by_epoch, by_time, loss = [], [], [], []
+    for name, records in epochs.items():
+        scored = [record for record in records if record.get("accuracy") is not None]
+        sums = _cumulative(records, "up/smashed")
+        accuracy = [100 * record["accuracy"] for record in scored]
+        by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], accuracy))
+        by_epoch.append(Series(name, [record["epoch"] for record in scored], accuracy))
+        if any(record.get("simulated_seconds") for record in scored):
+            by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], accuracy))
+        loss.append(Series(name, [r["epoch"] for r in records], [r["train_loss"] for r in records]))
+    plots = [
+        Plot("bytes", "Accuracy against bytes", "line", Axis("smashed data up, MB", True), percent, by_bytes),
+        Plot("accuracy", "Test accuracy", "line", Axis("epoch"), percent, by_epoch),
+        Plot("loss", "Training loss", "line", Axis("epoch"), Axis("training loss"), loss),
+        Plot("time", "Accuracy against time", "line", Axis(f"{unit} on the link"), percent, by_time),
+    ]
+    return [plot for plot in plots if any(series.x for series in plot.series)]
+
+
+def _by_kind(directories: Sequence[Path], names: dict[Path, str]) -> tuple[list[str], list[list[Any]]]:
+    totals = {names[directory]: summarize(directory).bytes for directory in directories}
+    kinds = dict.fromkeys(key for sent in totals.values() for key in sent if "/" in key)
+    used = [key for key in kinds if any(sent.get(key) for sent in totals.values())]
+    rows = [[name, *(sent.get(key, 0) for key in used)] for name, sent in totals.items()]
+    return ["run", *(key.replace("/", ": ") for key in used)], rows
+
+
+def _cumulative(records: Sequence[dict[str, Any]], kind: str) -> dict[int, int]:
+    total, sums = 0, {}
+    for record in records:
+        total += record["bytes"].get(kind, 0)
+        sums[record["epoch"]] = total
+    return sums
+
+
+def _names(directories: Sequence[Path]) -> dict[Path, str]:
+    """The runs' own names; with as much of the way to them as it takes to tell them apart."""
+    for depth in range(1, 1 + max(len(directory.resolve().parts) for directory in directories)):
+        names = {d: "/".join(d.resolve().parts[-depth:]) for d in directories}
+        if len(set(names.values())) == len(directories):
+            break
+    return names
+
+
+def _provenance(directory: Path) -> dict[str, Any]:
+    path = directory / "provenance.json"
+    if not path.exists():
+        return {}
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: is damaged ({error})") from error
