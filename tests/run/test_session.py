@@ -23,6 +23,7 @@ MODES = {
     "u-shaped fused": [*U, "train.server_batching=fused"],
     "sync 3": ["train.sync=3"],
     "sync epoch": ["train.sync=epoch", "train.optimizer=adamw", "train.lr=0.01"],
+    "channels last": ["model.layout=channels_last"],
 }
 RANDOM = ["codec.up=rt:ratio=0.8", "codec.down=qu:bits=6,rounding=stochastic", "codec.sync=qu:bits=8"]
 
@@ -250,3 +251,12 @@ def test_a_thousand_clients_share_one_model(configure: Callable[..., Config]) ->
     # Beyond the one model: per client its batch-norm buffers, nothing else.
     assert sum(t.numel() for t in tensors.values()) - own.numel() < 20_000
     assert session.evaluate().samples == len(session.data.test)
+
+
+def test_the_layout_changes_speed_and_rounding_only(start: Start) -> None:
+    first, last = start(), start("model.layout=channels_last")
+    weights = [p for p in last.server.parameters if p.dim() == 4 and p.shape[1] > 1]
+    assert weights
+    assert all(p.is_contiguous(memory_format=torch.channels_last) for p in weights)
+    for _ in range(3):
+        assert last.step().loss == pytest.approx(first.step().loss, rel=1e-4)

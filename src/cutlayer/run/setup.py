@@ -49,6 +49,9 @@ def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part
         image_size=shape[-1],
         seed=config.seed,
     )
+    if config.model.layout == "channels_last":
+        # Convolutions follow the layout of their weights, whatever their input has.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     at = config.model.cut
     if isinstance(at, str):
         return model, cut(model, cut_module(config.model.name, at))

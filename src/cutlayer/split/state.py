@@ -74,8 +74,10 @@ def _load_half(
         kind, _, rest = name.partition(".")
         if kind == "optimizer":
             index, _, key = rest.partition(".")
-            # Its own memory: an optimizer writes into what it is given.
-            optimizer.state.setdefault(parameters[int(index)], {})[key] = tensor.clone()
+            # Its own memory, laid out as the weight: an optimizer writes into what it is given.
+            weight = parameters[int(index)]
+            own = torch.empty_like(weight) if tensor.shape == weight.shape else torch.empty_like(tensor)
+            optimizer.state.setdefault(weight, {})[key] = own.copy_(tensor)
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:

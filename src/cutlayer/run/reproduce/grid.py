@@ -55,7 +55,12 @@ TASKS: dict[str, tuple[Task, ...]] = {
     ),
     "laptop": (
         # The test split has 10,000 images, so the limit leaves it whole.
-        Task("resnet18-cifar10", "laptop/resnet18-cifar10", {"data": {"limit": 25_000}}, 50),
+        Task(
+            "resnet18-cifar10",
+            "laptop/resnet18-cifar10",
+            {"model": {"layout": "channels_last"}, "data": {"limit": 25_000}},
+            50,
+        ),
     ),
     "paper": tuple(
         Task(name, f"paper/{name}", {}, 500)
