@@ -30,6 +30,9 @@
     ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
     ├── ConfigError               a run's configuration is wrong, one line a problem
     ├── MessageError              a message between client and server is malformed or out of place
+    ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
+    │   ├── RefusedError            the other side says no, and why
+    │   └── RollbackError           the run has to go on from its last checkpoint
     ├── DivergedError             training met NaN or infinity and stopped
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
@@ -149,6 +152,18 @@ class ConfigError(CutlayerError, ValueError):
 
 class MessageError(CutlayerError, ValueError):
     """A message between client and server is malformed, or comes where none or another is expected."""
+
+
+class NetworkError(CutlayerError, OSError):
+    """A peer cannot be reached, or an address cannot be listened on."""
+
+
+class RefusedError(NetworkError):
+    """The other side says no. The message has its reason."""
+
+
+class RollbackError(NetworkError):
+    """What a client held in memory is lost: the run has to go on from its last checkpoint."""
 
 
 class DivergedError(CutlayerError, ArithmeticError):

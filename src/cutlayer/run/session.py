@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import CheckpointError
+from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.evaluate import current, evaluate
@@ -15,6 +16,7 @@ from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
+from cutlayer.run.timeline import Timeline
 from cutlayer.run.worker import Worker
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
@@ -56,6 +58,15 @@ class Session:
     def done(self) -> bool:
         """Whether all steps are complete."""
         return self.loop.number >= self.plan.total
+
+    @property
+    def timeline(self) -> Timeline:
+        """Where the time goes."""
+        return self.loop.timeline
+
+    def card(self) -> Card:
+        """The data, without the data."""
+        return Card.of(self.data)
 
     def step(self) -> Outcome:
         """Run the next step."""
