@@ -30,6 +30,10 @@
     ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
     ├── ConfigError               a run's configuration is wrong, one line a problem
     ├── MessageError              a message between client and server is malformed or out of place
+    ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
+    │   ├── RefusedError            the other side says no, and why
+    │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
+    │   └── CredentialError         a certificate, key or token is missing, damaged, expired or not accepted
     ├── DivergedError             training met NaN or infinity and stopped
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
 """
@@ -149,6 +153,22 @@ class ConfigError(CutlayerError, ValueError):
 
 class MessageError(CutlayerError, ValueError):
     """A message between client and server is malformed, or comes where none or another is expected."""
+
+
+class NetworkError(CutlayerError, OSError):
+    """A peer cannot be reached, or an address cannot be listened on."""
+
+
+class RefusedError(NetworkError):
+    """The other side says no. The message has its reason."""
+
+
+class CredentialError(NetworkError):
+    """A certificate, key or token is missing, damaged, expired or not accepted, or not safe where it is."""
+
+
+class UnreachableError(NetworkError):
+    """Nobody answers at an address, an address cannot be used, or a connection cannot be made or kept."""
 
 
 class DivergedError(CutlayerError, ArithmeticError):
