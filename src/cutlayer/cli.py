@@ -6,6 +6,7 @@ import typer
 
 from cutlayer.commands import (
     bench,
+    certs,
     codecs,
     compare,
     cuts,
@@ -28,7 +29,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 # In the order in which `cutlayer --help` lists them: from first steps to results.
-for command in (codecs, bench, files, cuts, partition, recipes, train, evaluate, predict, compare, export):
+for command in (
+    codecs,
+    bench,
+    files,
+    cuts,
+    partition,
+    recipes,
+    train,
+    evaluate,
+    predict,
+    compare,
+    export,
+    certs,
+):
     command.register(app)
 
 

@@ -32,6 +32,8 @@
     ├── MessageError              a message between client and server is malformed or out of place
     ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
     │   ├── RefusedError            the other side says no, and why
+    │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
+    │   ├── CredentialError         a certificate, key or token is missing, damaged, expired or not accepted
     │   └── RollbackError           the run has to go on from its last checkpoint
     ├── DivergedError             training met NaN or infinity and stopped
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
@@ -164,6 +166,14 @@ class RefusedError(NetworkError):
 
 class RollbackError(NetworkError):
     """What a client held in memory is lost: the run has to go on from its last checkpoint."""
+
+
+class CredentialError(NetworkError):
+    """A certificate, key or token is missing, damaged, expired or not accepted, or not safe where it is."""
+
+
+class UnreachableError(NetworkError):
+    """Nobody answers at an address, an address cannot be used, or a connection cannot be made or kept."""
 
 
 class DivergedError(CutlayerError, ArithmeticError):
