@@ -13,9 +13,11 @@ from cutlayer.commands import (
     evaluate,
     export,
     files,
+    join,
     partition,
     predict,
     recipes,
+    serve,
     train,
 )
 from cutlayer.errors import CutlayerError
@@ -37,6 +39,8 @@ for command in (
     partition,
     recipes,
     train,
+    serve,
+    join,
     evaluate,
     predict,
     compare,

@@ -34,6 +34,7 @@ class Device:
         self.config: Config | None = None
         self._data: Data | None = None
         self._worker: Worker | None = None
+        self._tests = True
 
     def prepare(self, offer: Any) -> Any:
         """Load what the run needs; what to say of it."""
@@ -48,6 +49,8 @@ class Device:
             self._data = self._load(self.config)
         # From the settings as understood here, not as received: a difference shows in the digest.
         ready = describe(self._data, self.client, settings_for_clients(self.config))
+        if not self._tests:
+            ready.test_samples = 0
         prepare_model(self.config, self._data.train)
         return ready
 
@@ -59,7 +62,7 @@ class Device:
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train)[1])
-        self._worker = Worker.build(self.config, data, self.client, half, evaluator=True)
+        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""
@@ -69,16 +72,15 @@ class Device:
 
     def _load(self, config: Config) -> Data:
         settings = config.data
-        how: dict[str, Any] = {
-            "root": self.root, "size": settings.size, "limit": settings.limit, "cache_dir": self.cache
-        }
-        train, test = load_both(self.source, **how) if self.whole else self._own(how)
+        how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
         clients = config.train.clients
         if self.whole:
+            train, test = load_both(self.source, limit=settings.limit, **how)
             parts = partition(settings.partition, train.labels, clients, config.seed)
             # Only its own samples stay in memory.
             own = train.select(parts[self.client])
         else:
+            train, test = self._own(how)
             own = train
         nothing = torch.arange(0)
         mine = torch.arange(len(own))
@@ -87,10 +89,11 @@ class Device:
 
     def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
         """Its own samples, and a test part if it has one; only the first client needs it."""
-        train = load(self.source, "train", **how)
         try:
             return load_both(self.source, **how)
         except DataError:
             if self.client == 0:
                 raise
+            train = load(self.source, "train", **how)
+            self._tests = False
             return train, train.select(torch.tensor([0]))

@@ -3,46 +3,53 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import cache
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class Background:
-    """Starts at once; `close` ends it."""
+    """The loop. Begin work with `start`, or wait for it with `run`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=self._turn, name="cutlayer-network", daemon=True)
         self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Do the work on the loop and wait for it."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(timeout)
+        return self.start(work).result(timeout)
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, from any thread. Nothing happens after the end."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(function)
 
-    def close(self) -> None:
-        """Cancel what is left, and stop."""
-        if self.loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(_cancel_all(), self.loop).result(10)
+    def end(self) -> None:
+        """Stop the loop, at the end of the process."""
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(10)
-        self.loop.close()
+        self._thread.join(5)
 
-    def _run(self) -> None:
+    def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
 
-async def _cancel_all() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+@cache
+def background() -> Background:
+    """The one loop of this process, started at its first use.
+
+    gRPC's asyncio side has one poller a process, which breaks when one of several loops is closed.
+    """
+    found = Background()
+    atexit.register(found.end)
+    return found

@@ -8,6 +8,7 @@ nowhere.
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import queue
 import random
@@ -15,33 +16,21 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import grpc
 
 import cutlayer
 from cutlayer.errors import MessageError, NetworkError, RefusedError
-from cutlayer.wire.background import Background
+from cutlayer.wire.background import background
+from cutlayer.wire.credentials import ClientSecurity
+from cutlayer.wire.diagnose import explain
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Reliable
 
 _PING = 20_000
 _ANSWER = 60.0
 _LONGEST_PAUSE = 5.0
-
-
-class Security(Protocol):
-    """How to reach the server, and as whom."""
-
-    def channel(self, address: str, options: Any = ()) -> Any:
-        """A channel of grpc.aio."""
-
-    @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
-        """What goes with the call, such as a token."""
-
-    def explain(self, error: Any, address: str) -> Exception:
-        """A connection's failure in words."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +49,7 @@ class Connection:
     def __init__(
         self,
         address: str,
-        security: Security,
+        security: ClientSecurity,
         *,
         claims: int | None = None,
         retry: float = 300.0,
@@ -81,9 +70,9 @@ class Connection:
         self._failure: Any = None
         self._over = False
         self._well = time.monotonic()
-        self._background = Background("cutlayer-client")
+        self._background = background()
         self._woken = self._background.run(_event())
-        self._task = asyncio.run_coroutine_threadsafe(self._stay(), self._background.loop)
+        self._task = self._background.start(self._stay())
 
     def send(self, conversation: Reliable | None, message: bytes) -> None:
         """Answer within a conversation."""
@@ -110,7 +99,9 @@ class Connection:
 
     def close(self) -> None:
         """Leave."""
-        self._background.close()
+        self._task.cancel()
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            self._task.result(5)
 
     def _wake(self) -> None:
         self._background.soon(self._woken.set)
@@ -124,7 +115,7 @@ class Connection:
             try:
                 error = await self._once()
             except grpc.aio.AioRpcError as found:
-                error = self._security.explain(found, self.address)
+                error = await asyncio.to_thread(explain, found, self.address, self._security)
                 if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                     error, self._well = RefusedError(found.details()), -1e9
                     continue

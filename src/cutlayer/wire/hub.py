@@ -19,12 +19,13 @@ from typing import Any, Literal
 
 from cutlayer.errors import ConfigError, MessageError, NonFiniteError, RefusedError, RollbackError
 from cutlayer.wire.limits import Limits
-from cutlayer.wire.messages import Message, pack, unpack
+from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.peer import Peer, Stream
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
+_REPORT = TYPES.index(Report)
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,8 @@ class Hub:
     def ready(self, client: int) -> bool:
         """See `Transport.ready`."""
         # Under `drop` the weights of a mean are known only when it is clear who takes part in it.
-        return self.patient and len(self.peers[client].inbox) > 1
+        inbox = self.peers[client].inbox
+        return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
 
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""

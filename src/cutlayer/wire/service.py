@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from cutlayer.errors import CutlayerError, MessageError, RefusedError
-from cutlayer.wire.background import Background
+from cutlayer.wire.background import background
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.limits import Limits, Rate
 from cutlayer.wire.peer import Stream
@@ -27,14 +27,12 @@ class Service:
     def __init__(
         self,
         hub: Hub,
-        background: Background,
         settings: str,
         identify: Identify = lambda context: None,
         names: Sequence[str] = (),
         aggregator: str = "",
     ) -> None:
         self.hub = hub
-        self.background = background
         self.settings = settings
         self.digest = hashlib.sha256(settings.encode()).hexdigest()
         self.identify = identify
@@ -57,7 +55,7 @@ class Service:
             name = self.identify(context)
         except CutlayerError as error:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
-        stream = Stream(self.background.soon)
+        stream = Stream(background().soon)
         client = None
         try:
             client = await self._greet(context, stream, name)

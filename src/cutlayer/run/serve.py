@@ -1,0 +1,144 @@
+"""`serve`: the server of a run whose clients come over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+import torch
+
+from cutlayer.errors import ConfigError, CutlayerError, FileError, RollbackError
+from cutlayer.run import card as cards
+from cutlayer.run import checkpoint
+from cutlayer.run.card import Card
+from cutlayer.run.config import Config
+from cutlayer.run.driver import Driver
+from cutlayer.run.interrupt import Interrupt
+from cutlayer.run.network import NetworkSession
+from cutlayer.run.offer import Fits, card_of, settings_for_clients
+from cutlayer.run.outcome import Result
+from cutlayer.run.progress import Display, Quiet
+from cutlayer.wire.background import background
+from cutlayer.wire.credentials import ServerSecurity
+from cutlayer.wire.hub import Hub, Policy
+from cutlayer.wire.limits import Limits
+from cutlayer.wire.service import Service, options
+
+# How long the last messages may take to reach the clients.
+_FAREWELL = 5.0
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where and how a server listens."""
+
+    address: str = "127.0.0.1:50551"
+    security: ServerSecurity = field(default_factory=ServerSecurity)
+    insecure: bool = False
+    names: Sequence[str] = ()
+    """The clients by name, in the order of their numbers, where credentials tell names."""
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
+    ready: Callable[[int], None] = lambda port: None
+    """Called with the port when clients can come."""
+
+
+def serve(
+    config: Config, listening: Listening, *, progress: Display | None = None, resume: bool = False
+) -> Result:
+    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
+    directory = Path(config.output.dir)
+    if not resume and (directory / "records.jsonl").exists():
+        raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
+    _check(config, listening)
+    shown = progress or Quiet()
+    earlier = Card.read(directory) if resume and (directory / cards.NAME).exists() else None
+    hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, earlier))
+    hub.note = shown.note
+    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
+        hub.interrupted = lambda: interrupt.requested
+        # Under `drop` a run that has begun goes on with whoever comes in time.
+        begun = resume and bool(checkpoint.steps(directory / "checkpoints"))
+        needed = listening.policy.quorum if begun and not hub.patient else None
+        clients = hub.assemble(needed)
+        if earlier is None and None in clients:
+            clients = hub.assemble()
+        session = NetworkSession(config, hub, clients, earlier or card_of(clients))
+        driver = Driver(config, session, directory, shown)
+        try:
+            driver.begin(resume)
+            session.start()
+            return _complete(driver, session, hub, interrupt)
+        finally:
+            driver.close()
+
+
+def _complete(driver: Driver, session: NetworkSession, hub: Hub, interrupt: Interrupt) -> Result:
+    """Run to the end, going back to the last checkpoint whenever a client has lost its state."""
+    while True:
+        try:
+            return driver.complete(interrupt)
+        except RollbackError as error:
+            reason = str(error)
+        while True:
+            try:
+                session.reset()
+                driver.rewind()
+                hub.note(f"{reason}; going back to step {session.number}")
+                hub.dismiss("AGAIN", f"the run goes on from step {session.number}: {reason}")
+                hub.assemble(None if hub.patient else hub.policy.quorum)
+                session.start()
+                break
+            except RollbackError as error:
+                reason = str(error)
+
+
+@contextmanager
+def running(hub: Hub, config: Config, listening: Listening) -> Iterator[None]:
+    """A gRPC server for the hub's clients. On the way out everybody is told why."""
+    code, reason = "LATER", "the server stops"
+    server = background().run(_start(hub, config, listening))
+    try:
+        yield
+        code, reason = "DONE", "the run is complete"
+    except KeyboardInterrupt:
+        reason = "the server was stopped; it can be started again with --resume"
+        raise
+    except CutlayerError as error:
+        code, reason = "REFUSED", f"the run ended: {error}"
+        raise
+    finally:
+        hub.close(code, reason)
+        background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
+
+
+async def _start(hub: Hub, config: Config, listening: Listening) -> Any:
+    server = grpc.aio.server(options=options(listening.limits))
+    security = listening.security
+    names = listening.names or security.names
+    service = Service(hub, settings_for_clients(config), security.identify, names)
+    server.add_generic_rpc_handlers((service.handler(),))
+    port = security.bind(server, listening.address, insecure=listening.insecure)
+    await server.start()
+    listening.ready(port)
+    return server
+
+
+def _check(config: Config, listening: Listening) -> None:
+    clients, names = config.train.clients, listening.names or listening.security.names
+    if listening.security.auth and len(names) != clients:
+        raise ConfigError(
+            f"the run has {clients} clients, but {len(names)} are named; name each in the token file, or with "
+            "--names for certificates, or change train.clients"
+        )
+    if len(set(names)) != len(names):
+        raise ConfigError("two clients have the same name")
+    policy = listening.policy
+    if policy.straggler == "drop" and config.train.mode == "relay":
+        raise ConfigError("relay needs every client in its turn: use --straggler wait")
+    if policy.quorum > clients:
+        raise ConfigError(f"a quorum of {policy.quorum} of {clients} clients can never come together")
