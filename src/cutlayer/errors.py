@@ -30,6 +30,7 @@
     ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
     ├── ConfigError               a run's configuration is wrong, one line a problem
     ├── MessageError              a message between client and server is malformed or out of place
+    │   └── AbsentError             there is none: the client is not there any more
     ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
     │   ├── RefusedError            the other side says no, and why
     │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
@@ -154,6 +155,10 @@ class ConfigError(CutlayerError, ValueError):
 
 class MessageError(CutlayerError, ValueError):
     """A message between client and server is malformed, or comes where none or another is expected."""
+
+
+class AbsentError(MessageError):
+    """No message comes, because the client is not there any more."""
 
 
 class NetworkError(CutlayerError, OSError):

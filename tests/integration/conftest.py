@@ -20,17 +20,18 @@ from cutlayer.run import checkpoint
 from cutlayer.run.records import read
 
 # Far more than anything takes, even on a machine that is busy with other work.
-PATIENCE = 120.0
+PATIENCE = 60.0
 
 
-def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> Any:
     """Wait for a condition; its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if found := condition():
             return found
         time.sleep(0.01)
-    raise AssertionError(f"{what} did not happen in {seconds:.0f} s")
+    told = what if isinstance(what, str) else what()
+    raise AssertionError(f"did not happen in {seconds:.0f} s: {told}")
 
 
 @dataclass
@@ -67,14 +68,14 @@ class Process:
         until(lambda: not self.running, "death")
 
     def wait(self, seconds: float = PATIENCE) -> int | None:
-        until(lambda: not self.running, f"the end of process {self.pid}:\n{self.text}\n", seconds)
+        until(lambda: not self.running, lambda: f"the end of process {self.pid}:\n{self.text}\n", seconds)
         return self.code
 
     def says(self, pattern: str) -> re.Match[str]:
         """Wait until its output has a pattern."""
         found: re.Match[str] = until(
             lambda: re.search(pattern, self.text) or (self._ended() and re.search(pattern, self.text)),
-            f"{pattern!r} in the output of process {self.pid}:\n{self.text}\n",
+            lambda: f"{pattern!r} in the output of process {self.pid}:\n{self.text}\n",
         )
         return found
 
@@ -203,6 +204,9 @@ def cluster(nursery: Nursery, tmp_path: Path) -> Iterator[Cluster]:
 
     nursery.start = start  # type: ignore[method-assign]
     yield Cluster(nursery, tmp_path)
+    # Shown if the test failed.
+    for process in started:
+        print(f"--- {process.output.name}, process {process.pid}:\n{process.text}")
     nursery.start = begin  # type: ignore[method-assign]
     for process in started:
         process.send(signal.SIGKILL)

@@ -33,7 +33,9 @@ def join(
         int | None,
         Flag("--as", help="which client to be, if the server asks for no credentials", min=0, metavar="N"),
     ] = None,
-    ca: Annotated[Path | None, Flag(help="who signs the server's certificate", rich_help_panel=_NETWORK)] = None,
+    ca: Annotated[
+        Path | None, Flag(help="who signs the server's certificate", rich_help_panel=_NETWORK)
+    ] = None,
     cert: Annotated[Path | None, Flag(help="this client's certificate", rich_help_panel=_NETWORK)] = None,
     key: Annotated[Path | None, Flag(help="its key", rich_help_panel=_NETWORK)] = None,
     token_file: Annotated[

@@ -24,6 +24,12 @@ class Aggregator:
         """A mean over clients with so many samples, to which they are added in this order."""
         return RunningMean(self.crossings, shares(samples, self.weighting))
 
+    def check(self, shared: SyncUp) -> None:
+        """Raise if what a client shared cannot be decoded, before it can spoil a mean."""
+        for frame in shared.frames:
+            if frame:
+                self.crossings.decode(frame)
+
     @staticmethod
     def handed_over(shared: SyncUp, step: Step) -> SyncDown:
         """Relay: one client's weights for the next, the very bytes that came."""

@@ -24,7 +24,9 @@ class Device:
     Otherwise they are its own, all of them.
     """
 
-    def __init__(self, source: str, root: str = ".", *, whole: bool = False, cache: str | None = None) -> None:
+    def __init__(
+        self, source: str, root: str = ".", *, whole: bool = False, cache: str | None = None
+    ) -> None:
         self.source = source
         self.root = root
         self.whole = whole

@@ -44,11 +44,12 @@ def current(loop: Loop) -> SyncDown:
     if plan.relay:
         clients, share = [loop.holder], Share.WEIGHTS
     elif plan.train.sync == "step":
-        clients, share = list(range(len(plan.samples))), Share.BUFFERS
+        clients, share = list(loop.transport.members()), Share.BUFFERS
     else:
-        clients, share = list(range(len(plan.samples))), Share.WEIGHTS
+        clients, share = list(loop.transport.members()), Share.WEIGHTS
     ask = Ask(loop.number, share)
     loop.transport.announce(clients, ask)
+    clients = list(loop.transport.present(clients, 1))
     mean = loop.aggregator.running([plan.samples[c] for c in clients])
     for client in clients:
         message = loop.transport.receive(client)

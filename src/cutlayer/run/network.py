@@ -17,7 +17,6 @@ from torch import Tensor
 from cutlayer.errors import MessageError, RollbackError
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
-from cutlayer.run.crossing import Crossings
 from cutlayer.run.evaluate import evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
@@ -49,6 +48,7 @@ class NetworkSession:
         self.server = make_server(config, self._parts)
         self.hub.meter = Meter()
         self.loop = Loop(config, self.plan, self.server, self.hub, self._card.classes)
+        self.loop.crossings.limit = self._largest()
         self._states: dict[int, bytes] = {}
 
     @property
@@ -78,9 +78,7 @@ class NetworkSession:
     def start(self) -> None:
         """Begin an era with all clients that are ready, each in the state that it had."""
         card = self._card
-        self.hub.begin(
-            self.number, mean=card.mean, std=card.std, steps_per_epoch=self.plan.steps_per_epoch
-        )
+        self.hub.begin(self.number, mean=card.mean, std=card.std, steps_per_epoch=self.plan.steps_per_epoch)
         with self._apart():
             for client in self.hub.members():
                 if self.number:
@@ -157,7 +155,9 @@ class NetworkSession:
     def _state_of(self, client: int) -> dict[str, Tensor]:
         message = self.hub.receive(client)
         if not isinstance(message, State):
-            error = MessageError(f"client {client} answered {type(message).__name__} when asked for its state")
+            error = MessageError(
+                f"client {client} answered {type(message).__name__} when asked for its state"
+            )
             self.hub.fault(client, error)
             raise error
         return from_bytes(message.body)
@@ -170,7 +170,7 @@ class NetworkSession:
         for client in self.hub.present(members, 1):
             message = self.hub.receive(client)
             if isinstance(message, SyncUp) and message.frames[1]:
-                found[client] = Crossings.decode(message.frames[1])
+                found[client] = self.loop.crossings.decode(message.frames[1])
         if not found:
             return {}
         first = next(iter(found.values()))
@@ -194,6 +194,21 @@ class NetworkSession:
                 if self.number and isinstance(message, State):
                     self.hub.send(client, message)
             self.hub.note(f"client {client} is back at step {self.number}")
+
+    @torch.no_grad()
+    def _largest(self) -> int:
+        """The most elements of any tensor that an honest client sends."""
+        train = self.config.train
+        x = self._card.preprocess().test(self._card.stand_in().train.images[:1])
+        features = 0
+        for part in self._parts[: len(self._parts) - 1 or 1]:
+            x = part.eval()(x)
+            part.train()
+            features = max(features, x.numel())
+        learned = sum(
+            t.numel() for part in (self._parts[0], *self._parts[2:]) for t in part.state_dict().values()
+        )
+        return max(learned, features * max(train.batch_size, train.evaluate_batch))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from cutlayer.run.interrupt import Interrupt
 from cutlayer.run.network import NetworkSession
 from cutlayer.run.offer import Fits, card_of, settings_for_clients
 from cutlayer.run.outcome import Result
+from cutlayer.run.plan import Plan
 from cutlayer.run.progress import Display, Quiet
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ServerSecurity
@@ -61,12 +62,7 @@ def serve(
     hub.note = shown.note
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
         hub.interrupted = lambda: interrupt.requested
-        # Under `drop` a run that has begun goes on with whoever comes in time.
-        begun = resume and bool(checkpoint.steps(directory / "checkpoints"))
-        needed = listening.policy.quorum if begun and not hub.patient else None
-        clients = hub.assemble(needed)
-        if earlier is None and None in clients:
-            clients = hub.assemble()
+        clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
         session = NetworkSession(config, hub, clients, earlier or card_of(clients))
         driver = Driver(config, session, directory, shown)
         try:
@@ -75,6 +71,16 @@ def serve(
             return _complete(driver, session, hub, interrupt)
         finally:
             driver.close()
+
+
+def _needed(config: Config, policy: Policy, directory: Path, earlier: Card | None) -> int | None:
+    """How many clients have to be there for the run to begin or to go on; None for all."""
+    steps = checkpoint.steps(directory / "checkpoints") if earlier is not None else []
+    if earlier is None or not steps:
+        return None
+    if steps[-1] >= Plan(config.train, earlier.samples).total:
+        return 0
+    return policy.quorum if policy.straggler == "drop" else None
 
 
 def _complete(driver: Driver, session: NetworkSession, hub: Hub, interrupt: Interrupt) -> Result:

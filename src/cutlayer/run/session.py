@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from cutlayer.errors import CheckpointError
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
-from cutlayer.run.crossing import Crossings
 from cutlayer.run.evaluate import current, evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
@@ -92,7 +91,7 @@ class Session:
             )
             for frame, (names, get) in zip(message.frames, named, strict=True):
                 if frame:
-                    assign([get(name) for name in names], Crossings.decode(frame))
+                    assign([get(name) for name in names], self.loop.crossings.decode(frame))
         return whole.eval()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -238,9 +238,7 @@ class Connection:
                     self._woken.clear()
                     continue
                 cursor, message = found
-                await write(
-                    up(data=data(number=cursor, received=conversation.received, message=message))
-                )
+                await write(up(data=data(number=cursor, received=conversation.received, message=message)))
 
     def _goodbye(self, down: Any) -> Exception | None:
         """What the server's last word means for this client."""

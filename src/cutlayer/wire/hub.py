@@ -17,7 +17,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cutlayer.errors import ConfigError, MessageError, NonFiniteError, RefusedError, RollbackError
+from cutlayer.errors import (
+    AbsentError,
+    ConfigError,
+    MessageError,
+    NonFiniteError,
+    RefusedError,
+    RollbackError,
+)
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
 from cutlayer.wire.meter import Direction, Meter
@@ -91,7 +98,6 @@ class Hub:
         """Make members of all who are ready: a new era begins after `step` steps."""
         with self.lock:
             self.era = secrets.token_hex(8)
-            self._rollback = None
             self._welcome = welcome
             for peer in self.peers:
                 if peer.waiting:
@@ -112,6 +118,7 @@ class Hub:
         """End the era: everybody is told to come back, or not to."""
         with self.lock:
             self.era = ""
+            self._rollback = None
             for peer in self.peers:
                 if peer.conversation is not None or code != "AGAIN":
                     peer.retire(code, reason)
@@ -138,7 +145,8 @@ class Hub:
         with self.lock:
             while not peer.inbox:
                 if peer.conversation is None:
-                    raise MessageError(f"client {client} is not there any more")
+                    self._glance()
+                    raise AbsentError(f"client {client} is not there any more")
                 stream = peer.stream
                 if stream is None:
                     began = time.monotonic()
@@ -233,7 +241,12 @@ class Hub:
             peer.stream.end("AGAIN", "replaced by a newer connection")
         if not known and peer.incarnation:
             peer.spent.append(peer.incarnation)
-        peer.incarnation, peer.attempt, peer.stream, peer.ready = hello.incarnation, hello.attempt, stream, None
+        peer.incarnation, peer.attempt, peer.stream, peer.ready = (
+            hello.incarnation,
+            hello.attempt,
+            stream,
+            None,
+        )
         return False
 
     def prepared(self, client: int, ready: Any) -> None:
@@ -290,8 +303,7 @@ class Hub:
 
     def _wait(self, peer: Peer | None = None) -> None:
         """Let others work for a moment, then look again."""
-        if self._rollback is not None:
-            raise RollbackError(self._rollback)
+        self._glance()
         for one in self.peers:
             if one.failure is not None:
                 reason, diverged = one.failure.reason, one.failure.diverged
@@ -303,6 +315,10 @@ class Hub:
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
         self.lock.wait(_GLANCE)
+
+    def _glance(self) -> None:
+        if self._rollback is not None:
+            raise RollbackError(self._rollback)
 
 
 def _clients(numbers: Sequence[int]) -> str:

@@ -191,9 +191,7 @@ class Service:
             found = conversation.after(stream.cursor) if conversation else None
             if conversation is not None and found is not None:
                 number, content = found
-                await write(
-                    down(data=data(number=number, received=conversation.received, message=content))
-                )
+                await write(down(data=data(number=number, received=conversation.received, message=content)))
                 stream.cursor = number
                 continue
             await stream.woken.wait()
