@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import grpc
@@ -47,7 +48,9 @@ class RemoteModel:
         self.batch = batch
         self.timeout = timeout
         self.bytes = 0
+        """What crossed the cut, frame by frame; logits that come back are not counted."""
         self.raw_bytes = 0
+        self._lock = Lock()
         self._security = security or ClientSecurity()
         self._codec = resolve(codec).deterministic() if codec else self.side.up
         self._channel = self._security.sync_channel(address, [("grpc.max_receive_message_length", -1)])
@@ -67,8 +70,7 @@ class RemoteModel:
                 found.append(self._answer(*waiting.popleft()))
             smashed = self.side.smash(piece)
             frame = self._codec.encode(smashed)
-            self.bytes += len(frame)
-            self.raw_bytes += 4 * smashed.numel()
+            self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
             call = self._predict.future(request, timeout=self.timeout, metadata=self._security.metadata)
             waiting.append((call, len(piece)))
@@ -92,6 +94,7 @@ class RemoteModel:
             raise explain(error, self.address, self._security) from None
         x = decode(frame)
         if self.side.tail is not None:
+            self._count(frame, x)
             x = self.side.tail(x)
         if x.shape != (samples, self.side.card.classes):
             raise MessageError(
@@ -99,6 +102,11 @@ class RemoteModel:
                 f"{[samples, self.side.card.classes]}"
             )
         return x
+
+    def _count(self, frame: bytes, x: Tensor) -> None:
+        with self._lock:
+            self.bytes += len(frame)
+            self.raw_bytes += 4 * x.numel()
 
     def close(self) -> None:
         """End the connection."""
