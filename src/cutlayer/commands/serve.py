@@ -10,11 +10,13 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.compare import traffic_table
+from cutlayer.commands.serve_inference import serve_inference
 from cutlayer.errors import ConfigError
 from cutlayer.run.data.extras import need
 
 Flag = typer.Option
 _NETWORK, _FAULTS, _LIMITS = "Network", "Clients that do not answer", "Limits"
+_INFERENCE = "Inference"
 
 
 def register(app: typer.Typer) -> None:
@@ -71,6 +73,21 @@ def serve(
     idle: Annotated[
         float, Flag(help="seconds in which a client must answer", rich_help_panel=_LIMITS)
     ] = 900.0,
+    inference: Annotated[
+        bool, Flag("--inference", help="answer predictions instead of training", rich_help_panel=_INFERENCE)
+    ] = False,
+    model: Annotated[
+        Path | None, Flag(help="the run whose model it is", metavar="RUN", rich_help_panel=_INFERENCE)
+    ] = None,
+    at: Annotated[
+        str, Flag("--checkpoint", help="last, best, or a step's number", rich_help_panel=_INFERENCE)
+    ] = "last",
+    max_batch: Annotated[
+        int, Flag(help="samples in one pass, and in one request", min=1, rich_help_panel=_INFERENCE)
+    ] = 256,
+    max_wait: Annotated[
+        float, Flag(help="ms that a request waits for company", min=0, rich_help_panel=_INFERENCE)
+    ] = 2.0,
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show warnings and errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False,
@@ -87,7 +104,28 @@ def serve(
       cutlayer serve my.toml --listen 0.0.0.0:50551 --cert certs/server.pem --key certs/server.key \\
           --tokens certs/tokens.json --straggler drop --deadline 20 --quorum 8
       cutlayer serve --resume --out runs/ms                   after a crash, or Ctrl-C
+      cutlayer serve --model runs/ms --inference              answer `cutlayer predict --server`
     """
+    if inference or model is not None:
+        if not inference or model is None:
+            raise ConfigError("--model and --inference belong together: give the run to serve, and say so")
+        if config or recipe or clients or overrides or out or resume:
+            raise ConfigError("--inference trains nothing: leave settings, --out and --resume out")
+        serve_inference(
+            model,
+            listen,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+            tokens=tokens,
+            insecure=insecure,
+            at=at,
+            max_batch=max_batch,
+            max_wait=max_wait,
+            threads=threads,
+            quiet=quiet,
+        )
+        return
     if quiet and as_json:
         raise ConfigError("--quiet and --json exclude each other; give one of them")
     need("pydantic", "training")
