@@ -9,6 +9,7 @@ import torch
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.quiet_grpc import quiet_grpc
 from cutlayer.run.data.extras import need
 
 Flag = typer.Option
@@ -66,6 +67,7 @@ def join(
       cutlayer join train.example.org:50551 --data photos/ --ca ca.pem --token-file me.token
       cutlayer join train.example.org:50551 --data photos/ --ca ca.pem --cert me.pem --key me.key
     """
+    quiet_grpc()
     need("pydantic", "training")
     need("grpc", "joining a run", "network")
     from cutlayer.run.device import Device

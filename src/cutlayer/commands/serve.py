@@ -10,6 +10,8 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.compare import traffic_table
+from cutlayer.commands.quiet_grpc import quiet_grpc
+from cutlayer.commands.serve_inference import serve_inference
 from cutlayer.commands.serve_inference import serve_inference
 from cutlayer.errors import ConfigError
 from cutlayer.run.data.extras import need
@@ -88,6 +90,20 @@ def serve(
     max_wait: Annotated[
         float, Flag(help="ms that a request waits for company", min=0, rich_help_panel=_INFERENCE)
     ] = 2.0,
+    link: Annotated[
+        str | None,
+        Flag(help="the link that clients without one play, as 10mbit,20ms", rich_help_panel=_NETWORK),
+    ] = None,
+    metrics: Annotated[
+        int | None, Flag(help="serve Prometheus metrics on this port of loopback", metavar="PORT", min=0)
+    ] = None,
+    log_file: Annotated[Path | None, Flag("--log", help="write events to this file, as JSON lines")] = None,
+    inference: Annotated[
+        bool, Flag("--inference", help="serve a trained model instead of training one")
+    ] = False,
+    model: Annotated[
+        Path | None, Flag(help="inference: the directory of the trained run", metavar="RUN")
+    ] = None,
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show warnings and errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False,
@@ -104,6 +120,7 @@ def serve(
       cutlayer serve my.toml --listen 0.0.0.0:50551 --cert certs/server.pem --key certs/server.key \\
           --tokens certs/tokens.json --straggler drop --deadline 20 --quorum 8
       cutlayer serve --resume --out runs/ms                   after a crash, or Ctrl-C
+      cutlayer serve --inference --model runs/ms              answer `cutlayer predict --server`
       cutlayer serve --model runs/ms --inference              answer `cutlayer predict --server`
     """
     if inference or model is not None:
@@ -128,6 +145,24 @@ def serve(
         return
     if quiet and as_json:
         raise ConfigError("--quiet and --json exclude each other; give one of them")
+    if inference != (model is not None):
+        raise ConfigError("--inference and --model belong together: cutlayer serve --inference --model RUN")
+    if model is not None:
+        serve_inference(
+            model,
+            listen,
+            cert=cert,
+            key=key,
+            client_ca=client_ca,
+            tokens=tokens,
+            insecure=insecure,
+            metrics=metrics,
+            log_file=log_file,
+            threads=threads,
+            quiet=quiet,
+        )
+        return
+    quiet_grpc()
     need("pydantic", "training")
     need("grpc", "serving", "network")
     from cutlayer.commands.settle import free_directory, settle
@@ -135,9 +170,12 @@ def serve(
     from cutlayer.run.compare import summarize
     from cutlayer.run.serve import Listening
     from cutlayer.run.serve import serve as serve_run
+    from cutlayer.wire import log
     from cutlayer.wire.credentials import ServerSecurity
     from cutlayer.wire.hub import Policy
     from cutlayer.wire.limits import MIB, Limits
+    from cutlayer.wire.link import Link
+    from cutlayer.wire.metrics import Metrics
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -152,6 +190,13 @@ def serve(
             host = listen.rpartition(":")[0]
             screen.print(f"listening on {host}:{port} for {settled.train.clients} clients", soft_wrap=True)
 
+    if log_file is not None:
+        log.open_log(log_file)
+    counted = None
+    if metrics is not None:
+        counted = Metrics()
+        scraped = counted.serve(metrics)
+        screen.print(f"metrics: http://127.0.0.1:{scraped}/metrics", soft_wrap=True)
     listening = Listening(
         listen,
         ServerSecurity.load(cert, key, client_ca, tokens),
@@ -159,6 +204,8 @@ def serve(
         tuple(name.strip() for name in names.split(",")) if names else (),
         Policy(straggler, deadline, quorum),
         Limits(message=max_message * MIB, rate=max_rate, silence=idle),
+        "" if link is None else str(Link.parse(link)),
+        counted,
         ready,
     )
     shown = progress.display("quiet" if quiet else "json" if as_json else "auto")
@@ -168,6 +215,10 @@ def serve(
         again = f"cutlayer serve --resume --out {settled.output.dir}"
         screen.print(f"stopped; to continue: {again}", soft_wrap=True)
         raise typer.Exit(130) from None
+    finally:
+        if counted is not None:
+            counted.close()
+        log.close_log()
     summary = summarize(result.directory)
     if as_json:
         show.print_line({"kind": "result", "directory": str(result.directory), **summary.to_json()})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -42,7 +41,7 @@ def join(
     """Take part until the run is complete. Raises what keeps this client from taking part."""
     taken = Taken()
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
-        connection = Connection(address, security, claims=claims, retry=retry, note=note, shape=_shaper(link))
+        connection = Connection(address, security, claims=claims, retry=retry, note=note, link=link)
         try:
             while True:
                 event = _next(connection, interrupt)
@@ -95,6 +94,3 @@ def _react(
         connection.failed(str(error), diverged=isinstance(error, NonFiniteError))
         raise
 
-
-def _shaper(link: Link | None) -> Callable[[Any], Any] | None:
-    return None

@@ -28,13 +28,17 @@ from cutlayer.split.state import client_state, restore_client, restore_server, s
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.messages import Ask, Share, State, SyncUp
 from cutlayer.wire.meter import Meter
+from cutlayer.wire.metrics import Metrics
 
 
 class NetworkSession:
     """Training over a hub. Give it what the clients said of their data."""
 
-    def __init__(self, config: Config, hub: Hub, clients: Sequence[Any], card: Card) -> None:
+    def __init__(
+        self, config: Config, hub: Hub, clients: Sequence[Any], card: Card, metrics: Metrics | None = None
+    ) -> None:
         self.config = config
+        self.metrics = metrics
         self.hub = hub
         self._card = card
         self._tests = [ready.test_samples if ready is not None else 0 for ready in clients]
@@ -88,7 +92,15 @@ class NetworkSession:
     def step(self) -> Outcome:
         """Run the next step, with everybody who is there."""
         self._admit()
-        return self.loop.step()
+        outcome = self.loop.step()
+        if self.metrics is not None:
+            self.metrics.step()
+            self.metrics.traffic(outcome.bytes)
+            self.metrics.connected(self.hub.connected)
+            self.metrics.queue("inbox", self.hub.waiting)
+            for stage, seconds in outcome.seconds.items():
+                self.metrics.stage(stage, seconds)
+        return outcome
 
     def evaluate(self) -> Scored | None:
         """The model as it is now, on the test set of the first client that has one."""
@@ -190,6 +202,7 @@ class NetworkSession:
                 if not self.hub.present(members[:1], 1, at_least=0):
                     return
                 message = self.hub.receive(members[0])
+                self._tests[client] = self.hub.test_samples(client)
                 self.hub.admit(client, self.number)
                 if self.number and isinstance(message, State):
                     self.hub.send(client, message)
@@ -205,10 +218,10 @@ class NetworkSession:
             x = part.eval()(x)
             part.train()
             features = max(features, x.numel())
-        learned = sum(
+        learned: int = sum(
             t.numel() for part in (self._parts[0], *self._parts[2:]) for t in part.state_dict().values()
         )
-        return max(learned, features * max(train.batch_size, train.evaluate_batch))
+        return max(learned, int(features) * max(train.batch_size, train.evaluate_batch))
 
     @contextmanager
     def _apart(self) -> Iterator[None]:

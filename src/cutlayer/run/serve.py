@@ -23,10 +23,14 @@ from cutlayer.run.offer import Fits, card_of, settings_for_clients
 from cutlayer.run.outcome import Result
 from cutlayer.run.plan import Plan
 from cutlayer.run.progress import Display, Quiet
+from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ServerSecurity
+from cutlayer.wire.health import add_health
 from cutlayer.wire.hub import Hub, Policy
 from cutlayer.wire.limits import Limits
+from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.protocol import TRAINING
 from cutlayer.wire.service import Service, options
 
 # How long the last messages may take to reach the clients.
@@ -44,6 +48,9 @@ class Listening:
     """The clients by name, in the order of their numbers, where credentials tell names."""
     policy: Policy = field(default_factory=Policy)
     limits: Limits = field(default_factory=Limits)
+    link: str = ""
+    """The link that clients play which have none of their own."""
+    metrics: Metrics | None = None
     ready: Callable[[int], None] = lambda port: None
     """Called with the port when clients can come."""
 
@@ -63,7 +70,7 @@ def serve(
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
         hub.interrupted = lambda: interrupt.requested
         clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
-        session = NetworkSession(config, hub, clients, earlier or card_of(clients))
+        session = NetworkSession(config, hub, clients, earlier or card_of(clients), listening.metrics)
         driver = Driver(config, session, directory, shown)
         try:
             driver.begin(resume)
@@ -94,6 +101,7 @@ def _complete(driver: Driver, session: NetworkSession, hub: Hub, interrupt: Inte
             try:
                 session.reset()
                 driver.rewind()
+                log.event("rollback", "warning", step=session.number, reason=reason)
                 hub.note(f"{reason}; going back to step {session.number}")
                 hub.dismiss("AGAIN", f"the run goes on from step {session.number}: {reason}")
                 hub.assemble(None if hub.patient else hub.policy.quorum)
@@ -119,6 +127,7 @@ def running(hub: Hub, config: Config, listening: Listening) -> Iterator[None]:
         raise
     finally:
         hub.close(code, reason)
+        log.event("server-stopped", reason=reason)
         background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
 
 
@@ -126,10 +135,20 @@ async def _start(hub: Hub, config: Config, listening: Listening) -> Any:
     server = grpc.aio.server(options=options(listening.limits))
     security = listening.security
     names = listening.names or security.names
-    service = Service(hub, settings_for_clients(config), security.identify, names)
+    service = Service(
+        hub,
+        settings_for_clients(config),
+        security.identify,
+        names,
+        link=listening.link,
+        metrics=listening.metrics,
+    )
+    health = add_health(server, (TRAINING,))
     server.add_generic_rpc_handlers((service.handler(),))
     port = security.bind(server, listening.address, insecure=listening.insecure)
     await server.start()
+    await health.serving(True)
+    log.event("server-listening", port=port, clients=config.train.clients)
     listening.ready(port)
     return server
 

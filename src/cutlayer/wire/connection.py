@@ -25,8 +25,11 @@ from cutlayer.errors import MessageError, NetworkError, RefusedError
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
+from cutlayer.wire.link import Link
+from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Reliable
+from cutlayer.wire.service import shaped
 
 _PING = 20_000
 _ANSWER = 60.0
@@ -54,7 +57,7 @@ class Connection:
         claims: int | None = None,
         retry: float = 300.0,
         note: Callable[[str], None] = lambda text: None,
-        shape: Callable[[Any], Any] | None = None,
+        link: Link | None = None,
     ) -> None:
         self.address = address
         self.events: queue.Queue[Event] = queue.Queue()
@@ -63,7 +66,8 @@ class Connection:
         self._claims = claims
         self._retry = retry
         self._note = note
-        self._shape = shape
+        self._says = "" if link is None else str(link)
+        self._link = link
         self._incarnation = secrets.token_bytes(16)
         self._attempt = 0
         self._era = ""
@@ -174,6 +178,7 @@ class Connection:
             attempt=self._attempt,
             era=self._era,
             received=self.conversation.received if self.conversation else 0,
+            link=self._says,
         )
         if self._claims is not None:
             hello.claims = self._claims
@@ -185,6 +190,8 @@ class Connection:
 
     async def _offered(self, call: Any, offer: Any) -> Any:
         """Load the data meanwhile, and wait for the others."""
+        if offer.link and not self._says:
+            self._link = Link.parse(offer.link)
         answer = asyncio.get_running_loop().create_future()
         self.events.put(Event("offer", offer, answer=answer))
         reading = asyncio.ensure_future(call.read())
@@ -223,12 +230,10 @@ class Connection:
     async def _writer(self, call: Any, conversation: Reliable, cursor: int) -> None:
         up, data = message_class("Up"), message_class("Data")
         async with contextlib.AsyncExitStack() as stack:
-            write = call.write
-            if self._shape is not None:
-                write = await stack.enter_async_context(self._shape(call.write))
+            write = await shaped(stack, self._link, Direction.UP, call.write)
             while True:
                 if self._failure is not None:
-                    await write(up(failed=self._failure))
+                    await write(up(failed=self._failure), 0)
                     self._over = True
                     await call.done_writing()
                     return
@@ -238,7 +243,8 @@ class Connection:
                     self._woken.clear()
                     continue
                 cursor, message = found
-                await write(up(data=data(number=cursor, received=conversation.received, message=message)))
+                packed = up(data=data(number=cursor, received=conversation.received, message=message))
+                await write(packed, len(message))
 
     def _goodbye(self, down: Any) -> Exception | None:
         """What the server's last word means for this client."""

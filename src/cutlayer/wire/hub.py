@@ -25,6 +25,7 @@ from cutlayer.errors import (
     RefusedError,
     RollbackError,
 )
+from cutlayer.wire import log
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
 from cutlayer.wire.meter import Direction, Meter
@@ -107,6 +108,24 @@ class Hub:
         """Clients that are ready while an era is going on."""
         with self.lock:
             return [peer.number for peer in self.peers if peer.waiting]
+
+    @property
+    def connected(self) -> int:
+        """How many clients have a connection."""
+        with self.lock:
+            return sum(peer.stream is not None for peer in self.peers)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have come that nobody has taken yet."""
+        with self.lock:
+            return sum(len(peer.inbox) for peer in self.peers)
+
+    def test_samples(self, client: int) -> int:
+        """How many test samples a client has said that it has."""
+        with self.lock:
+            ready = self.peers[client].ready
+            return 0 if ready is None else int(ready.test_samples)
 
     def admit(self, client: int, step: int) -> None:
         """Make a newcomer a member after `step` steps. Its state is to be sent next."""
@@ -200,6 +219,7 @@ class Hub:
         """Disconnect a client that broke the protocol, and say why."""
         with self.lock:
             self.note(f"client {client} broke the protocol and was disconnected: {reason}")
+            log.event("client-expelled", "warning", client=client, reason=reason)
             peer = self.peers[client]
             if peer.conversation is not None and self.patient:
                 self._rollback = f"client {client} was disconnected: {reason}"
@@ -299,6 +319,7 @@ class Hub:
 
     def _drop(self, client: int) -> None:
         self.note(f"client {client} did not answer in {self.policy.deadline:g} s; going on without it")
+        log.event("client-dropped", "warning", client=client)
         self.peers[client].retire("AGAIN", f"no answer in {self.policy.deadline:g} s")
 
     def _wait(self, peer: Peer | None = None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutlayer.wire.link import Link
 from cutlayer.wire.protocol import message_class
 from cutlayer.wire.reliable import Reliable
 
@@ -20,6 +21,7 @@ class Stream:
         self.cursor = 0
         """The number of the last Data message that was written."""
         self.conversation: Reliable | None = None
+        self.link: Link | None = None
         self.woken = asyncio.Event()
         self._wake = wake
 

@@ -11,13 +11,20 @@ from typing import Any
 import grpc
 
 from cutlayer.errors import CutlayerError, MessageError, RefusedError
+from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.limits import Limits, Rate
+from cutlayer.wire.link import Link
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.peer import Stream
 from cutlayer.wire.protocol import TRAINING, VERSION, message_class
+from cutlayer.wire.shaping import DelayLine, Pacer
 
 _PING = 20_000
+#: Sends a message that counts as so many bytes on a link.
+Write = Callable[[Any, int], Awaitable[None]]
 Identify = Callable[[Any], str | None]
 
 
@@ -31,6 +38,8 @@ class Service:
         identify: Identify = lambda context: None,
         names: Sequence[str] = (),
         aggregator: str = "",
+        link: str = "",
+        metrics: Metrics | None = None,
     ) -> None:
         self.hub = hub
         self.settings = settings
@@ -38,6 +47,8 @@ class Service:
         self.identify = identify
         self.names = tuple(names)
         self.aggregator = aggregator
+        self.link = link
+        self.metrics = metrics
         self._strangers = 0
 
     def handler(self) -> Any:
@@ -54,6 +65,7 @@ class Service:
         try:
             name = self.identify(context)
         except CutlayerError as error:
+            self._refused("credential", error)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         stream = Stream(background().soon)
         client = None
@@ -69,6 +81,7 @@ class Service:
     async def _greet(self, context: Any, stream: Stream, name: str | None) -> int | None:
         """Let a client in, or say why not."""
         if self._strangers >= self.hub.limits.strangers:
+            self._refused("crowd", None)
             await _goodbye(context, "LATER", "too many clients are knocking; try again")
             return None
         self._strangers += 1
@@ -76,6 +89,7 @@ class Service:
         try:
             hello = (await _read(context, self.hub.limits.hello, "Hello", "hello")).hello
             _check_hello(hello)
+            stream.link = Link.parse(hello.link or self.link) if hello.link or self.link else None
             with self.hub.lock:
                 client = self._place(hello, name)
                 resumed = self.hub.greet(client, hello, stream)
@@ -83,11 +97,14 @@ class Service:
             if resumed:
                 down = message_class("Down")(resume=message_class("Resume")(received=received))
                 await context.write(down)
+                log.event("client-resumed", client=client)
                 return client
         except BlockingIOError as error:
+            self._refused("twice", error, client)
             await _goodbye(context, "LATER", str(error))
             return None
         except CutlayerError as error:
+            self._refused("hello", error, client)
             await _goodbye(context, "REFUSED", str(error))
             return None
         finally:
@@ -102,12 +119,14 @@ class Service:
                 )
             with self.hub.lock:
                 self.hub.prepared(client, ready)
+            log.event("client-ready", client=client, samples=ready.samples)
             return client
         except BaseException as error:
             with self.hub.lock:
                 self.hub.lost(client, stream)
             if not isinstance(error, CutlayerError):
                 raise
+            self._refused("data", error, client)
             await _goodbye(context, "REFUSED", str(error))
             return None
 
@@ -137,17 +156,28 @@ class Service:
             settings=self.settings,
             digest=self.digest,
             aggregator=self.aggregator,
+            link=self.link,
         )
 
+    def _refused(self, kind: str, error: Exception | None, client: int | None = None) -> None:
+        log.event("refused", "warning", kind=kind, client=client, error=error)
+        if self.metrics is not None:
+            self.metrics.refused(kind)
+
     async def _converse(self, context: Any, stream: Stream, client: int) -> None:
-        reader = asyncio.ensure_future(self._reader(context, stream, client))
-        writer = asyncio.ensure_future(self._writer(context.write, stream))
-        try:
-            await asyncio.wait((reader, writer), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (reader, writer):
-                task.cancel()
-            await asyncio.gather(reader, writer, return_exceptions=True)
+        async with contextlib.AsyncExitStack() as stack:
+            write = await shaped(stack, stream.link, Direction.DOWN, context.write)
+            tasks = [
+                asyncio.ensure_future(self._reader(context, stream, client)),
+                asyncio.ensure_future(self._writer(write, stream)),
+            ]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        log.event("client-left", client=client)
 
     async def _reader(self, context: Any, stream: Stream, client: int) -> None:
         rate = Rate(self.hub.limits.rate)
@@ -179,23 +209,40 @@ class Service:
         if message is not None and self.hub.peers[client].conversation is stream.conversation:
             self.hub.arrived(client, message)
 
-    async def _writer(self, write: Callable[[Any], Awaitable[None]], stream: Stream) -> None:
+    async def _writer(self, write: Write, stream: Stream) -> None:
         down, data = message_class("Down"), message_class("Data")
         while True:
             while stream.control:
                 message = stream.control.popleft()
-                await write(message)
+                await write(message, 0)
                 if message.WhichOneof("content") == "goodbye":
                     return
             conversation = stream.conversation
             found = conversation.after(stream.cursor) if conversation else None
             if conversation is not None and found is not None:
                 number, content = found
-                await write(down(data=data(number=number, received=conversation.received, message=content)))
+                message = down(data=data(number=number, received=conversation.received, message=content))
+                await write(message, len(content))
                 stream.cursor = number
                 continue
             await stream.woken.wait()
             stream.woken.clear()
+
+
+async def shaped(
+    stack: contextlib.AsyncExitStack, link: Link | None, direction: Direction, write: Callable[[Any], Any]
+) -> Write:
+    """What sends messages, no faster than a link would if there is one."""
+    if link is None:
+
+        async def send(message: Any, nbytes: int) -> None:
+            await write(message)
+
+        return send
+    line = await stack.enter_async_context(DelayLine(Pacer.of(link, direction), write))
+    # A goodbye is the last thing that is written: it has to arrive before the stream ends.
+    stack.push_async_callback(line.drain)
+    return line.send
 
 
 def options(limits: Limits) -> list[tuple[str, int]]:
