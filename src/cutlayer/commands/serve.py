@@ -12,7 +12,6 @@ from cutlayer.commands import show
 from cutlayer.commands.compare import traffic_table
 from cutlayer.commands.quiet_grpc import quiet_grpc
 from cutlayer.commands.serve_inference import serve_inference
-from cutlayer.commands.serve_inference import serve_inference
 from cutlayer.errors import ConfigError
 from cutlayer.run.data.extras import need
 
@@ -98,12 +97,6 @@ def serve(
         int | None, Flag(help="serve Prometheus metrics on this port of loopback", metavar="PORT", min=0)
     ] = None,
     log_file: Annotated[Path | None, Flag("--log", help="write events to this file, as JSON lines")] = None,
-    inference: Annotated[
-        bool, Flag("--inference", help="serve a trained model instead of training one")
-    ] = False,
-    model: Annotated[
-        Path | None, Flag(help="inference: the directory of the trained run", metavar="RUN")
-    ] = None,
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show warnings and errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False,
@@ -120,7 +113,6 @@ def serve(
       cutlayer serve my.toml --listen 0.0.0.0:50551 --cert certs/server.pem --key certs/server.key \\
           --tokens certs/tokens.json --straggler drop --deadline 20 --quorum 8
       cutlayer serve --resume --out runs/ms                   after a crash, or Ctrl-C
-      cutlayer serve --inference --model runs/ms              answer `cutlayer predict --server`
       cutlayer serve --model runs/ms --inference              answer `cutlayer predict --server`
     """
     if inference or model is not None:
@@ -139,29 +131,14 @@ def serve(
             at=at,
             max_batch=max_batch,
             max_wait=max_wait,
-            threads=threads,
-            quiet=quiet,
-        )
-        return
-    if quiet and as_json:
-        raise ConfigError("--quiet and --json exclude each other; give one of them")
-    if inference != (model is not None):
-        raise ConfigError("--inference and --model belong together: cutlayer serve --inference --model RUN")
-    if model is not None:
-        serve_inference(
-            model,
-            listen,
-            cert=cert,
-            key=key,
-            client_ca=client_ca,
-            tokens=tokens,
-            insecure=insecure,
             metrics=metrics,
             log_file=log_file,
             threads=threads,
             quiet=quiet,
         )
         return
+    if quiet and as_json:
+        raise ConfigError("--quiet and --json exclude each other; give one of them")
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "serving", "network")

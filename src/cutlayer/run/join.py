@@ -93,4 +93,3 @@ def _react(
     except CutlayerError as error:
         connection.failed(str(error), diverged=isinstance(error, NonFiniteError))
         raise
-

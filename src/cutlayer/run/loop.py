@@ -13,7 +13,14 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from cutlayer.errors import AbsentError, DivergedError, FrameError, MessageError, NonFiniteError, RollbackError
+from cutlayer.errors import (
+    AbsentError,
+    DivergedError,
+    FrameError,
+    MessageError,
+    NonFiniteError,
+    RollbackError,
+)
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
