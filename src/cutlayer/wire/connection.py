@@ -58,9 +58,10 @@ class Connection:
         retry: float = 300.0,
         note: Callable[[str], None] = lambda text: None,
         link: Link | None = None,
+        events: Any = None,
     ) -> None:
         self.address = address
-        self.events: queue.Queue[Event] = queue.Queue()
+        self.events: queue.Queue[Event] = queue.Queue() if events is None else events
         self.conversation: Reliable | None = None
         self._security = security
         self._claims = claims
