@@ -5,6 +5,7 @@ import sys
 import typer
 
 from cutlayer.commands import (
+    aggregate,
     bench,
     certs,
     codecs,
@@ -41,6 +42,7 @@ for command in (
     train,
     serve,
     join,
+    aggregate,
     evaluate,
     predict,
     compare,

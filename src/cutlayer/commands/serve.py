@@ -93,6 +93,18 @@ def serve(
         str | None,
         Flag(help="the link that clients without one play, as 10mbit,20ms", rich_help_panel=_NETWORK),
     ] = None,
+    aggregator: Annotated[
+        str | None,
+        Flag(
+            help="a `cutlayer aggregate` that averages instead", metavar="HOST:PORT", rich_help_panel=_NETWORK
+        ),
+    ] = None,
+    aggregator_ca: Annotated[
+        Path | None, Flag(help="who signs the aggregator's certificate", rich_help_panel=_NETWORK)
+    ] = None,
+    aggregator_token: Annotated[
+        Path | None, Flag(help="the file with the token of `server` there", rich_help_panel=_NETWORK)
+    ] = None,
     metrics: Annotated[
         int | None, Flag(help="serve Prometheus metrics on this port of loopback", metavar="PORT", min=0)
     ] = None,
@@ -145,10 +157,11 @@ def serve(
     from cutlayer.commands.settle import free_directory, settle
     from cutlayer.run import progress
     from cutlayer.run.compare import summarize
+    from cutlayer.run.remote_aggregator import Orders
     from cutlayer.run.serve import Listening
     from cutlayer.run.serve import serve as serve_run
     from cutlayer.wire import log
-    from cutlayer.wire.credentials import ServerSecurity
+    from cutlayer.wire.credentials import ClientSecurity, ServerSecurity
     from cutlayer.wire.hub import Policy
     from cutlayer.wire.limits import MIB, Limits
     from cutlayer.wire.link import Link
@@ -174,6 +187,9 @@ def serve(
         counted = Metrics()
         scraped = counted.serve(metrics)
         screen.print(f"metrics: http://127.0.0.1:{scraped}/metrics", soft_wrap=True)
+    orders = None
+    if aggregator is not None:
+        orders = Orders(aggregator, ClientSecurity.load(aggregator_ca, token_file=aggregator_token))
     listening = Listening(
         listen,
         ServerSecurity.load(cert, key, client_ca, tokens),
@@ -183,6 +199,7 @@ def serve(
         Limits(message=max_message * MIB, rate=max_rate, silence=idle),
         "" if link is None else str(Link.parse(link)),
         counted,
+        orders,
         ready,
     )
     shown = progress.display("quiet" if quiet else "json" if as_json else "auto")

@@ -41,8 +41,6 @@ from cutlayer.wire.messages import (
     Report,
     Share,
     Smashed,
-    SyncDown,
-    SyncUp,
     Turn,
 )
 from cutlayer.wire.meter import Direction
@@ -57,7 +55,7 @@ class Turns:
 
     planned: dict[int, int]
     gradients: RunningMean
-    weights: dict[int, SyncUp] = field(default_factory=dict)
+    weights: dict[int, Message] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
 
 
@@ -187,13 +185,13 @@ class Loop:
             turns.reports.append(report)
             if step.share == Share.GRADIENTS and shared is not None:
                 with self.timeline.server("sync"), self._blaming(client):
-                    turns.gradients.add(shared)
+                    turns.gradients.add(shared, client)
             elif shared is not None:
                 turns.weights[client] = shared
         return step
 
     def _collect_present(self, step: Step) -> Step:
-        ended: dict[int, tuple[SyncUp | None, Report]] = {}
+        ended: dict[int, tuple[Message | None, Report]] = {}
         for client in self.transport.present(step.clients, 1 + (step.share != Share.NOTHING)):
             with suppress(MessageError, FrameError):
                 shared, report = self._end_of_turn(step, client)
@@ -207,12 +205,12 @@ class Loop:
         turns.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
         if step.share == Share.GRADIENTS:
             turns.gradients = self.aggregator.running(step.samples)
-            for shared in turns.weights.values():
-                turns.gradients.add(shared)
+            for client, shared in turns.weights.items():
+                turns.gradients.add(shared, client)
         return step
 
-    def _end_of_turn(self, step: Step, client: int) -> tuple[SyncUp | None, Report]:
-        shared = self._expect(step, client, SyncUp) if step.share != Share.NOTHING else None
+    def _end_of_turn(self, step: Step, client: int) -> tuple[Message | None, Report]:
+        shared = self._expect(step, client, self.aggregator.shared) if step.share != Share.NOTHING else None
         report = self._expect(step, client, Report)
         self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
         self.trained[client] = self.trained.get(client, 0) + self._turns.planned[client]
@@ -220,8 +218,8 @@ class Loop:
 
     def _synchronise(self, step: Step, turns: Turns) -> None:
         if step.heir is not None:
-            (shared,) = turns.weights.values()
-            self._share(self.aggregator.handed_over(shared, step), [step.heir])
+            ((client, shared),) = turns.weights.items()
+            self._down[step.heir] = self.aggregator.hand_over(shared, client, step, step.heir, self.transport)
             self.holder = step.heir
             return
         mean = turns.gradients
@@ -233,12 +231,13 @@ class Loop:
             for client in samples:
                 if client not in turns.weights:
                     self.transport.send(client, Ask(step.number, Share.WEIGHTS))
-                    turns.weights[client] = self._expect(step, client, SyncUp)
+                    turns.weights[client] = self._expect(step, client, self.aggregator.shared)
                 with self.timeline.server("sync"), self._blaming(client):
-                    mean.add(turns.weights.pop(client))
+                    mean.add(turns.weights.pop(client), client)
+        everybody = range(len(self.plan.samples))
         with self.timeline.server("sync"):
-            message = mean.message(step)
-        self._share(message, range(len(self.plan.samples)))
+            size = self.aggregator.deliver(mean, step, everybody, self.transport)
+        self._down = dict.fromkeys(everybody, size)
 
     def _asked(self, step: Step, samples: dict[int, int]) -> dict[int, int]:
         """Where not everybody answers: ask those whose weights are missing, and leave out who does not."""
@@ -249,13 +248,8 @@ class Loop:
         self.transport.announce(asked, Ask(step.number, Share.WEIGHTS))
         for client in self.transport.present(asked, 1, at_least=0):
             with suppress(MessageError, FrameError):
-                weights[client] = self._expect(step, client, SyncUp)
+                weights[client] = self._expect(step, client, self.aggregator.shared)
         return {client: n for client, n in samples.items() if client in weights}
-
-    def _share(self, message: SyncDown, clients: list[int] | range) -> None:
-        for client in clients:
-            self._down[client] = message.size
-            self.transport.send(client, message)
 
     def update_server(self, step: Step) -> None:
         """Apply what the server has collected."""

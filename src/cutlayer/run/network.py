@@ -7,6 +7,7 @@ client gets its state back.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,13 +21,15 @@ from cutlayer.run.config import Config
 from cutlayer.run.evaluate import evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
+from cutlayer.run.offer import digest, settings_for_clients
 from cutlayer.run.plan import Plan
+from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
 from cutlayer.run.setup import make_client, make_server, prepare_model, shares_model
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.run.timeline import Timeline
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
 from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Ask, Share, State, SyncUp
+from cutlayer.wire.messages import Ask, Elsewhere, Share, State, SyncUp
 from cutlayer.wire.meter import Meter
 from cutlayer.wire.metrics import Metrics
 
@@ -35,10 +38,17 @@ class NetworkSession:
     """Training over a hub. Give it what the clients said of their data."""
 
     def __init__(
-        self, config: Config, hub: Hub, clients: Sequence[Any], card: Card, metrics: Metrics | None = None
+        self,
+        config: Config,
+        hub: Hub,
+        clients: Sequence[Any],
+        card: Card,
+        metrics: Metrics | None = None,
+        orders: Orders | None = None,
     ) -> None:
         self.config = config
         self.metrics = metrics
+        self.orders = orders
         self.hub = hub
         self._card = card
         self._tests = [ready.test_samples if ready is not None else 0 for ready in clients]
@@ -53,6 +63,8 @@ class NetworkSession:
         self.hub.meter = Meter()
         self.loop = Loop(config, self.plan, self.server, self.hub, self._card.classes)
         self.loop.crossings.limit = self._largest()
+        if self.orders is not None:
+            self.loop.aggregator = RemoteAggregator(self.loop.crossings, config.train.weighting, self.orders)
         self._states: dict[int, bytes] = {}
 
     @property
@@ -81,11 +93,17 @@ class NetworkSession:
 
     def start(self) -> None:
         """Begin an era with all clients that are ready, each in the state that it had."""
-        card = self._card
-        self.hub.begin(self.number, mean=card.mean, std=card.std, steps_per_epoch=self.plan.steps_per_epoch)
+        card, era = self._card, secrets.token_hex(8)
+        if self.orders is not None:
+            same = digest(settings_for_clients(self.config))
+            self.orders.give("Begin", digest=same, step=self.number, era=era)
+        spe = self.plan.steps_per_epoch
+        self.hub.begin(self.number, era, mean=card.mean, std=card.std, steps_per_epoch=spe)
         with self._apart():
             for client in self.hub.members():
-                if self.number:
+                if self.number and self.orders is not None:
+                    self.hub.send(client, Elsewhere(self.number))
+                elif self.number:
                     self.hub.send(client, State(self.number, self._states[client]))
         self._states = {}
 
@@ -121,9 +139,11 @@ class NetworkSession:
         """Everything, in the same form as a run in one process."""
         tensors = {f"server.{name}": t for name, t in server_state(self.server).items()}
         with self._apart():
+            if self.orders is not None:
+                self._keep_elsewhere(self.orders)
             for client, found in self._client_states().items():
                 tensors |= {f"client.{client}.{name}": t for name, t in found.items()}
-            if shares_model(self.config.train):
+            if shares_model(self.config.train) and self.orders is None:
                 tensors |= self._buffers()
         return tensors, {
             "number": self.loop.number,
@@ -138,7 +158,7 @@ class NetworkSession:
         number = int(state["number"])
         restore_server(self.server, under("server.", tensors))
         half = make_client(self.config, self._parts)
-        for client in range(self.config.train.clients):
+        for client in range(0 if self.orders is not None else self.config.train.clients):
             owner = 0 if shares_model(self.config.train) else client
             found = under(f"client.{owner}.", tensors)
             if "clients.buffers" in tensors:
@@ -154,6 +174,8 @@ class NetworkSession:
 
     def _client_states(self) -> dict[int, dict[str, Tensor]]:
         """What clients hold: of one if all hold the same weights. An absent one counts as the first present."""
+        if self.orders is not None:
+            return {}
         members = self.hub.members()
         everybody = range(self.config.train.clients)
         asked = members[:1] if shares_model(self.config.train) else members
@@ -163,6 +185,16 @@ class NetworkSession:
             raise RollbackError("no client is left that could tell its state")
         first = next(iter(found.values()))
         return {0: first} if shares_model(self.config.train) else {c: found.get(c, first) for c in everybody}
+
+    def _keep_elsewhere(self, orders: Orders) -> None:
+        """Have the clients' states kept by the aggregator. Only then is the server's checkpoint worth anything."""
+        members = self.hub.members()
+        self.hub.announce(members, Ask(self.number, Share.STATE))
+        for client in members:
+            message = self.hub.receive(client)
+            if not isinstance(message, Elsewhere):
+                self.hub.fault(client, MessageError(f"a {type(message).__name__} when asked for its state"))
+        orders.give("Keep", step=self.number)
 
     def _state_of(self, client: int) -> dict[str, Tensor]:
         message = self.hub.receive(client)

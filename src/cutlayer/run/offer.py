@@ -76,8 +76,9 @@ def card_of(clients: Sequence[Any]) -> Card:
 class Fits:
     """Refuses clients whose data do not fit the run. The first to come sets the form, or an earlier card."""
 
-    def __init__(self, config: Config, card: Card | None = None) -> None:
+    def __init__(self, config: Config, card: Card | None = None, *, evaluator: bool = True) -> None:
         self._config = config
+        self._evaluator = evaluator
         self._card = card
         self._first: tuple[int, Any] | None = None
         self._samples: dict[int, int] = {} if card is None else dict(enumerate(card.samples))
@@ -96,7 +97,7 @@ class Fits:
                 f"client {client} has {ready.samples} samples, but had {before} when the run began; give it the "
                 "same data, or start a new run"
             )
-        if client == 0 and not ready.test_samples:
+        if self._evaluator and client == 0 and not ready.test_samples:
             raise RefusedError("client 0 evaluates the model, and its data have no test part; add one")
 
     def _form(self, client: int, ready: Any) -> None:

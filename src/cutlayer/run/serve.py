@@ -23,6 +23,7 @@ from cutlayer.run.offer import Fits, card_of, settings_for_clients
 from cutlayer.run.outcome import Result
 from cutlayer.run.plan import Plan
 from cutlayer.run.progress import Display, Quiet
+from cutlayer.run.remote_aggregator import Orders
 from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ServerSecurity
@@ -51,8 +52,15 @@ class Listening:
     link: str = ""
     """The link that clients play which have none of their own."""
     metrics: Metrics | None = None
+    aggregator: Orders | None = None
+    """The aggregator, if it runs alone."""
     ready: Callable[[int], None] = lambda port: None
     """Called with the port when clients can come."""
+
+    @property
+    def clients(self) -> tuple[str, ...]:
+        """The names of clients. An aggregator's file also names the server that gives it orders."""
+        return tuple(name for name in self.names or self.security.names if name != "server")
 
 
 def serve(
@@ -70,11 +78,12 @@ def serve(
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
         hub.interrupted = lambda: interrupt.requested
         clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
-        session = NetworkSession(config, hub, clients, earlier or card_of(clients), listening.metrics)
+        session = NetworkSession(
+            config, hub, clients, earlier or card_of(clients), listening.metrics, listening.aggregator
+        )
         driver = Driver(config, session, directory, shown)
         try:
             driver.begin(resume)
-            session.start()
             return _complete(driver, session, hub, interrupt)
         finally:
             driver.close()
@@ -94,28 +103,23 @@ def _complete(driver: Driver, session: NetworkSession, hub: Hub, interrupt: Inte
     """Run to the end, going back to the last checkpoint whenever a client has lost its state."""
     while True:
         try:
+            session.start()
             return driver.complete(interrupt)
         except RollbackError as error:
             reason = str(error)
-        while True:
-            try:
-                session.reset()
-                driver.rewind()
-                log.event("rollback", "warning", step=session.number, reason=reason)
-                hub.note(f"{reason}; going back to step {session.number}")
-                hub.dismiss("AGAIN", f"the run goes on from step {session.number}: {reason}")
-                hub.assemble(None if hub.patient else hub.policy.quorum)
-                session.start()
-                break
-            except RollbackError as error:
-                reason = str(error)
+        session.reset()
+        driver.rewind()
+        log.event("rollback", "warning", step=session.number, reason=reason)
+        hub.note(f"{reason}; going back to step {session.number}")
+        hub.dismiss("AGAIN", f"the run goes on from step {session.number}: {reason}")
+        hub.assemble(None if hub.patient else hub.policy.quorum)
 
 
 @contextmanager
-def running(hub: Hub, config: Config, listening: Listening) -> Iterator[None]:
+def running(hub: Hub, config: Config, listening: Listening, *handlers: Any) -> Iterator[None]:
     """A gRPC server for the hub's clients. On the way out everybody is told why."""
     code, reason = "LATER", "the server stops"
-    server = background().run(_start(hub, config, listening))
+    server = background().run(_start(hub, config, listening, handlers))
     try:
         yield
         code, reason = "DONE", "the run is complete"
@@ -131,20 +135,21 @@ def running(hub: Hub, config: Config, listening: Listening) -> Iterator[None]:
         background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
 
 
-async def _start(hub: Hub, config: Config, listening: Listening) -> Any:
+async def _start(hub: Hub, config: Config, listening: Listening, handlers: Sequence[Any]) -> Any:
     server = grpc.aio.server(options=options(listening.limits))
     security = listening.security
-    names = listening.names or security.names
+    names = listening.clients
     service = Service(
         hub,
         settings_for_clients(config),
         security.identify,
         names,
+        aggregator=listening.aggregator.address if listening.aggregator else "",
         link=listening.link,
         metrics=listening.metrics,
     )
     health = add_health(server, (TRAINING,))
-    server.add_generic_rpc_handlers((service.handler(),))
+    server.add_generic_rpc_handlers((service.handler(), *handlers))
     port = security.bind(server, listening.address, insecure=listening.insecure)
     await server.start()
     await health.serving(True)
@@ -154,7 +159,7 @@ async def _start(hub: Hub, config: Config, listening: Listening) -> Any:
 
 
 def _check(config: Config, listening: Listening) -> None:
-    clients, names = config.train.clients, listening.names or listening.security.names
+    clients, names = config.train.clients, listening.clients
     if listening.security.auth and len(names) != clients:
         raise ConfigError(
             f"the run has {clients} clients, but {len(names)} are named; name each in the token file, or with "
@@ -163,6 +168,8 @@ def _check(config: Config, listening: Listening) -> None:
     if len(set(names)) != len(names):
         raise ConfigError("two clients have the same name")
     policy = listening.policy
+    if policy.straggler == "drop" and listening.aggregator is not None:
+        raise ConfigError("an aggregator that runs alone needs every client: use --straggler wait")
     if policy.straggler == "drop" and config.train.mode == "relay":
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:

@@ -78,7 +78,8 @@ class Session:
     def model(self) -> nn.Module:
         """The whole model as it is now: the mean of the clients' halves, and the server's."""
         training, self.loop.transport.meter = self.loop.transport.meter, Meter()
-        message = current(self.loop)
+        mean, number = current(self.loop)
+        message = mean.for_evaluation(number)
         self.loop.transport.meter = training
         half = self.halves[0]
         whole = copy.deepcopy(self._whole)

@@ -95,10 +95,10 @@ class Hub:
                     self.note(f"waiting for {_clients(missing)} of {len(self.peers)}")
                 self._wait()
 
-    def begin(self, step: int, **welcome: Any) -> None:
+    def begin(self, step: int, era: str | None = None, **welcome: Any) -> None:
         """Make members of all who are ready: a new era begins after `step` steps."""
         with self.lock:
-            self.era = secrets.token_hex(8)
+            self.era = era or secrets.token_hex(8)
             self._welcome = welcome
             for peer in self.peers:
                 if peer.waiting:

@@ -199,6 +199,11 @@ class State(_WithBody):
     kind: ClassVar[Kind] = Kind.SYNC
 
 
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Message):
+    """What belongs here goes through an aggregator that runs alone: wait for it there, or find it there."""
+
+
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
     Turn,
@@ -212,6 +217,7 @@ TYPES: tuple[type[Message], ...] = (
     Evaluate,
     Scores,
     State,
+    Elsewhere,
 )
 
 
