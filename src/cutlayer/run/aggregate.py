@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -133,8 +135,11 @@ class Averaging:
         return grpc.method_handlers_generic_handler(f"{PACKAGE}.Aggregation", methods)
 
     def _one(self, work: Callable[[Any], None], order: Any) -> None:
-        with self._turn:
-            work(order)
+        try:
+            with self._turn:
+                work(order)
+        except KeyboardInterrupt:  # not in a thread that nobody interrupts
+            raise RollbackError("the aggregator stops") from None
 
 
 def aggregate(
@@ -144,10 +149,9 @@ def aggregate(
     hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, evaluator=False))
     hub.note = note
     averaging = Averaging(config, hub, directory, note)
-    with (
-        Interrupt() as interrupt,
-        running(hub, config, listening, averaging.handler(listening.security.identify)),
-    ):
+    handler = averaging.handler(listening.security.identify)
+    with suppress(KeyboardInterrupt), Interrupt() as interrupt, running(hub, config, listening, handler):
         hub.interrupted = lambda: interrupt.requested
         while not interrupt.requested:
-            threading.Event().wait(0.2)
+            time.sleep(0.2)
+        raise KeyboardInterrupt

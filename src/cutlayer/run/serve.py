@@ -131,7 +131,7 @@ def running(hub: Hub, config: Config, listening: Listening, *handlers: Any) -> I
         raise
     finally:
         hub.close(code, reason)
-        log.event("server-stopped", reason=reason)
+        log.event("server-stopped", reason=reason, received=sorted(hub.received))
         background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
 
 

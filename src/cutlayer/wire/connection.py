@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 
 import cutlayer
-from cutlayer.errors import MessageError, NetworkError, RefusedError
+from cutlayer.errors import CutlayerError, MessageError, NetworkError
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
@@ -112,28 +112,27 @@ class Connection:
         self._background.soon(self._woken.set)
 
     async def _stay(self) -> None:
-        pause, error = 0.2, None
+        """Make the stream anew whenever it breaks, until the end."""
+        pause = 0.2
         while not self._over:
-            if error is not None and time.monotonic() - self._well > self._retry:
-                self.events.put(Event("lost", error))
-                return
             try:
                 error = await self._once()
             except grpc.aio.AioRpcError as found:
                 error = await asyncio.to_thread(explain, found, self.address, self._security)
                 if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-                    error, self._well = RefusedError(found.details()), -1e9
-                    continue
+                    return self.events.put(Event("lost", error))
             except (asyncio.InvalidStateError, grpc.aio.UsageError):
                 error = NetworkError(f"{self.address}: the connection broke")
+            except CutlayerError as found:
+                return self.events.put(Event("lost", found))
             if error is None:
-                pause = 0.2
                 continue
-            if time.monotonic() - self._well < 1:
-                pause = 0.2
+            well = time.monotonic() - self._well
+            if well > self._retry:
+                return self.events.put(Event("lost", error))
+            pause = 0.2 if well < 1 else min(2 * pause, _LONGEST_PAUSE)
             self._note(f"{error}; trying again")
             await asyncio.sleep(pause * random.uniform(0.5, 1))
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def _once(self) -> Exception | None:
         """One stream, to its end. The error, if it should be made anew after a pause; None to do so at once."""
