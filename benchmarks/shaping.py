@@ -38,7 +38,7 @@ async def stream(link: Link | None, size: int, count: int) -> tuple[float, float
         return b""
 
     server = grpc.aio.server(options=OPTIONS)
-    handler = grpc.stream_unary_rpc_method_handler(receive)
+    handler: Any = grpc.stream_unary_rpc_method_handler(receive)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("b", {"m": handler}),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
