@@ -3,8 +3,9 @@
 import asyncio
 import shutil
 import socket
+import threading
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -14,7 +15,7 @@ from cutlayer.errors import CredentialError, CutlayerError, UnreachableError
 from cutlayer.wire import certs, tokens
 from cutlayer.wire.address import check_listen, is_loopback, parse_address
 from cutlayer.wire.credentials import SERVER_OPTIONS, ClientSecurity, ServerSecurity
-from cutlayer.wire.diagnose import explain
+from cutlayer.wire.diagnose import diagnose, explain
 
 
 @pytest.fixture(scope="module")
@@ -152,6 +153,27 @@ def test_nobody_there() -> None:
         asyncio.run(ask(f"127.0.0.1:{port}", ClientSecurity()))
     with pytest.raises(UnreachableError, match=r"the name nowhere\.invalid is not known"):
         asyncio.run(ask("nowhere.invalid:7000", ClientSecurity(insecure=True)))
+
+
+def test_a_network_that_cuts_connections_is_not_taken_for_a_wrong_credential(bed: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def cut() -> None:
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        try:
+            for client in (ClientSecurity(), calling(bed / "good")):
+                found = diagnose(address, client)
+                assert isinstance(found, UnreachableError)
+                assert "cut" in str(found)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 def test_a_port_in_use_is_named() -> None:

@@ -54,4 +54,7 @@ def serve_inference(
     if log_file is not None:
         log.open_log(log_file)
     batching = Batching(max_batch, max_wait / 1000)
-    serve(trained, Serving(listen, security, insecure, batching, metrics, ready))
+    try:
+        serve(trained, Serving(listen, security, insecure, batching, metrics, ready))
+    finally:
+        log.close_log()

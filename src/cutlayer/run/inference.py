@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -63,19 +64,25 @@ class RemoteModel:
     def __call__(self, images: Tensor) -> Tensor:
         """The model's output for samples as they are stored: uint8 images or features."""
         waiting: deque[tuple[Any, int]] = deque()
-        found = []
+        try:
+            return torch.cat(list(self._pieces(images, waiting)))
+        finally:
+            for call, _ in waiting:  # after an error, nobody wants the others' answers
+                call.cancel()
+
+    def _pieces(self, images: Tensor, waiting: deque[tuple[Any, int]]) -> Iterator[Tensor]:
         for piece in torch.split(images, self.batch):
             # While the server computes, the next batches go through this half.
             if len(waiting) >= 4:
-                found.append(self._answer(*waiting.popleft()))
+                yield self._answer(*waiting.popleft())
             smashed = self.side.smash(piece)
             frame = self._codec.encode(smashed)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
             call = self._predict.future(request, timeout=self.timeout, metadata=self._security.metadata)
             waiting.append((call, len(piece)))
-        found += [self._answer(*each) for each in waiting]
-        return torch.cat(found)
+        while waiting:
+            yield self._answer(*waiting.popleft())
 
     logits = __call__
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import ssl
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,12 @@ from cutlayer.wire.pem import Description, describe_certificate
 
 _UNKNOWN_CA = (2, 18, 19, 20, 21)
 _OTHER_NAME = (62, 64)
+#: What OpenSSL, in its various versions, calls an answer that is no TLS.
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST")
+
+
+class _HungUp(Exception):  # noqa: N818, never leaves this file
+    """The server ended the connection after the handshake."""
 
 
 def explain(
@@ -59,7 +66,10 @@ def diagnose(address: str, security: ClientSecurity, timeout: float = 5.0) -> Cu
         )
     except OSError as error:
         return UnreachableError(f"{address}: cannot be reached ({error.strerror})")
-    seen = _certificate(host, port, timeout)
+    try:
+        seen = _certificate(host, port, timeout)
+    except OSError as error:  # a network that cuts connections says nothing about credentials
+        return UnreachableError(f"{address}: the connection was cut ({error}); try again")
     if not security.tls:
         if seen is None:
             return None
@@ -71,11 +81,15 @@ def diagnose(address: str, security: ClientSecurity, timeout: float = 5.0) -> Cu
             f"{address}: the server speaks no TLS, so its identity cannot be checked. Start it with --cert "
             "and --key, or leave --ca out if plain text will do"
         )
-    return _handshake(address, security, seen, timeout)
+    # Twice: one connection that ends early may be the network's fault.
+    for _ in range(2):
+        with suppress(_HungUp):
+            return _handshake(address, security, seen, timeout)
+    return _rejected(address, security)
 
 
 def _certificate(host: str, port: int, timeout: float) -> Description | None:
-    """What the server's certificate says, whether or not it can be trusted; None without TLS."""
+    """What the server's certificate says, whether or not it can be trusted; None if it speaks no TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -85,8 +99,10 @@ def _certificate(host: str, port: int, timeout: float) -> Description | None:
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             found = secure.getpeercert(binary_form=True)
-    except (OSError, ssl.SSLError):
-        return None
+    except ssl.SSLError as error:
+        if error.reason in _NOT_TLS:
+            return None
+        raise  # damaged on the way, perhaps: it says nothing about the server
     return describe_certificate(x509.load_der_x509_certificate(found)) if found else None
 
 
@@ -115,7 +131,7 @@ def _handshake(
     except OSError as error:
         if "alert" not in str(error).lower() and not isinstance(error, ConnectionResetError):
             return UnreachableError(f"{address}: TLS failed ({error})")
-    return _rejected(address, security)
+    raise _HungUp
 
 
 def _rejected(address: str, security: ClientSecurity) -> CredentialError:
