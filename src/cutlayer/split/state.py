@@ -76,8 +76,8 @@ def _load_half(
             index, _, key = rest.partition(".")
             # Its own memory, laid out as the weight: an optimizer writes into what it is given.
             weight = parameters[int(index)]
-            own = torch.empty_like(weight) if tensor.shape == weight.shape else torch.empty_like(tensor)
-            optimizer.state.setdefault(weight, {})[key] = own.copy_(tensor)
+            memory = torch.empty_like(weight) if tensor.shape == weight.shape else torch.empty_like(tensor)
+            optimizer.state.setdefault(weight, {})[key] = memory.copy_(tensor)
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
