@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
 NATIVE := $(wildcard native/*) CMakeLists.txt
 
-.PHONY: help install demo test lint types unit fuzz bench clean
+.PHONY: help install demo test lint types unit fuzz chaos bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -42,6 +42,10 @@ unit: install
 
 fuzz: install  ## a million damaged frames through decode, under AddressSanitizer and UBSan
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000
+
+CHAOS_SECONDS ?= 240
+chaos: install  ## minutes of kills, freezes, resets and damaged bytes, on clients and server
+	CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/pytest tests/integration/test_chaos.py
 
 bench: install  ## speed as ratios to memcpy, written to benchmarks/results
 	$(BIN)/python benchmarks/codecs.py --save

@@ -7,18 +7,22 @@ import typer
 
 import cutlayer
 from cutlayer.commands import (
+    aggregate,
     bench,
+    certs,
     codecs,
     compare,
     cuts,
     evaluate,
     export,
     files,
+    join,
     partition,
     predict,
     recipes,
     report,
     reproduce,
+    serve,
     train,
 )
 from cutlayer.errors import CutlayerError
@@ -49,8 +53,25 @@ def _program(
 
 
 # In the order in which `cutlayer --help` lists them: from first steps to results.
-FIRST_STEPS = (codecs, bench, files, cuts, partition, recipes)
-for command in (*FIRST_STEPS, train, evaluate, predict, compare, export, report, reproduce):
+for command in (
+    codecs,
+    bench,
+    files,
+    cuts,
+    partition,
+    recipes,
+    train,
+    serve,
+    join,
+    aggregate,
+    evaluate,
+    predict,
+    compare,
+    export,
+    report,
+    reproduce,
+    certs,
+):
     command.register(app)
 
 

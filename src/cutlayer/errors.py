@@ -31,6 +31,12 @@
     ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
     ├── ConfigError               a run's configuration is wrong, one line a problem
     ├── MessageError              a message between client and server is malformed or out of place
+    │   └── AbsentError             there is none: the client is not there any more
+    ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
+    │   ├── RefusedError            the other side says no, and why
+    │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
+    │   ├── CredentialError         a certificate, key or token is missing, damaged, expired or not accepted
+    │   └── RollbackError           the run has to go on from its last checkpoint
     ├── DivergedError             training met NaN or infinity and stopped
     ├── RunError                  one of several runs failed, in a process of its own
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
@@ -159,6 +165,30 @@ class MessageError(CutlayerError, ValueError):
 
 class RunError(CutlayerError):
     """One of several runs that were started together failed in its process."""
+
+
+class AbsentError(MessageError):
+    """No message comes, because the client is not there any more."""
+
+
+class NetworkError(CutlayerError, OSError):
+    """A peer cannot be reached, or an address cannot be listened on."""
+
+
+class RefusedError(NetworkError):
+    """The other side says no. The message has its reason."""
+
+
+class RollbackError(NetworkError):
+    """What a client held in memory is lost: the run has to go on from its last checkpoint."""
+
+
+class CredentialError(NetworkError):
+    """A certificate, key or token is missing, damaged, expired or not accepted, or not safe where it is."""
+
+
+class UnreachableError(NetworkError):
+    """Nobody answers at an address, an address cannot be used, or a connection cannot be made or kept."""
 
 
 class DivergedError(CutlayerError, ArithmeticError):

@@ -2,7 +2,7 @@
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 import torch
@@ -23,6 +23,8 @@ U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
 
 class Threads:
     """Byte strings through queues, as a network would carry them; answers come whenever they come."""
+
+    patient = True
 
     def __init__(self, workers: list[Worker]) -> None:
         self.meter = Meter()
@@ -49,6 +51,15 @@ class Threads:
 
     def ready(self, client: int) -> bool:
         return False
+
+    def members(self) -> tuple[int, ...]:
+        return tuple(range(len(self._threads)))
+
+    def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
+        return tuple(clients)
+
+    def fault(self, client: int, error: Exception) -> None:
+        pass
 
     def close(self) -> None:
         for inbox in self._in:

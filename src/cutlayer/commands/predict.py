@@ -6,15 +6,24 @@ import csv
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Annotated, Any, Literal
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.evaluate import At
-from cutlayer.errors import FileError
+from cutlayer.commands.quiet_grpc import quiet_grpc
+from cutlayer.errors import ConfigError, FileError
 from cutlayer.run.data.extras import need
 from cutlayer.run.records import to_json
+
+if TYPE_CHECKING:
+    from cutlayer.run.client_side import ClientSide
+    from cutlayer.run.inference import RemoteModel
+    from cutlayer.run.predict import Predictor
+    from cutlayer.run.trained import Trained
+
+_REMOTE = "With a server"
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +32,9 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")],
+    run: Annotated[
+        Path, typer.Argument(help="the directory of a run; with --server, also an exported client's half")
+    ],
     source: Annotated[
         str | None, typer.Option("--data", help="a data set, an image, or a folder of images")
     ] = None,
@@ -37,34 +48,66 @@ def predict(
         str | None, typer.Option(help="another codec than the trained one", metavar="SPEC")
     ] = None,
     at: At = "last",
+    server: Annotated[
+        str | None,
+        typer.Option(help="run the server's half there", metavar="HOST:PORT", rich_help_panel=_REMOTE),
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="TLS: the server's CA", rich_help_panel=_REMOTE)] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="mutual TLS: this client's certificate", rich_help_panel=_REMOTE)
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="and its key", rich_help_panel=_REMOTE)] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="this client's token; or set CUTLAYER_TOKEN", rich_help_panel=_REMOTE),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="plain text beyond loopback", rich_help_panel=_REMOTE)
+    ] = False,
 ) -> None:
     """Predict labels with a trained split model, the codec in place. Without --data, for its own test set.
+
+    With --server only the client's half runs here; `cutlayer serve --model RUN --inference` has the other.
 
     \b
     Examples:
       cutlayer predict runs/ms --limit 5
       cutlayer predict runs/ms --data photos/ --out labels.csv
       cutlayer predict runs/ms --data cifar10 --root ~/data --codec none --out labels.jsonl
+      cutlayer predict device.safetensors --data photos/ --server 127.0.0.1:50551
     """
     need("pydantic", "reading a run")
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise FileError(f"{out}: predictions go to a .csv or .jsonl file; give it one of these names")
-    from cutlayer.run.predict import Predictor
+    from cutlayer.run.client_side import ClientSide
+    from cutlayer.run.predict import Predictor, predictions
     from cutlayer.run.samples import Samples, samples
     from cutlayer.run.trained import open_run
 
-    trained = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+    side: Trained | ClientSide
+    if server is None:
+        if ca or cert or key or token_file:
+            raise ConfigError("--ca, --cert, --key and --token-file are for a --server; give one")
+        side = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+    else:
+        side = ClientSide.load(run, at)
     if source is None:  # what the run was tested on
-        own = trained.config.data
+        if not run.is_dir():
+            raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
+        own = side.config.data
         source, root, limit = own.source, root or Path(own.root), limit or own.limit
-    found: Samples = samples(source, trained.card, split, root or Path(), limit)
-    predictor = Predictor(trained, codec)
+    found: Samples = samples(source, side.card, split, root or Path(), limit)
+    predictor: Predictor | RemoteModel
+    if isinstance(side, ClientSide):
+        predictor = _remote(str(server), side, codec, (ca, cert, key, token_file), insecure)
+    else:
+        predictor = Predictor(side, codec)
     right = 0
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal right
-        names = trained.card.class_names
-        for each in predictor(found.images):
+        names = side.card.class_names
+        for each in predictions(predictor.logits, found.images):
             row: dict[str, Any] = {"sample": found.names[each.index] if found.names else each.index}
             row |= {"label": each.label, "name": names[each.label] if names else str(each.label)}
             row["probability"] = round(each.probability, 6)
@@ -87,6 +130,24 @@ def predict(
     if found.labels is not None:
         said += f", accuracy {right / total:.2%}"
     show.console(stderr=True).print(said)
+
+
+def _remote(
+    server: str,
+    side: ClientSide,
+    codec: str | None,
+    files: tuple[Path | None, Path | None, Path | None, Path | None],
+    insecure: bool,
+) -> RemoteModel:
+    quiet_grpc()
+    need("grpc", "predicting with a server", "network")
+    from cutlayer.run.inference import RemoteModel
+    from cutlayer.wire.credentials import ClientSecurity
+
+    ca, cert, key, token = files
+    return RemoteModel(
+        server, side, ClientSecurity.load(ca, cert, key, token, insecure=insecure), codec=codec
+    )
 
 
 def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:

@@ -7,7 +7,8 @@ from torch import Tensor
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.plan import Step
 from cutlayer.split.aggregate import Weighting, add_weighted, shares
-from cutlayer.wire.messages import Share, SyncDown, SyncUp
+from cutlayer.wire.messages import Message, Share, SyncDown, SyncUp
+from cutlayer.wire.transport import Transport
 
 #: The client number that the aggregator's own random draws go by.
 _NOBODY = (1 << 32) - 1
@@ -15,6 +16,9 @@ _NOBODY = (1 << 32) - 1
 
 class Aggregator:
     """Turns the clients' SyncUp messages, in client order, into one SyncDown."""
+
+    #: What a client's share looks like to the training loop.
+    shared: type[Message] = SyncUp
 
     def __init__(self, crossings: Crossings, weighting: Weighting) -> None:
         self.crossings = crossings
@@ -24,10 +28,34 @@ class Aggregator:
         """A mean over clients with so many samples, to which they are added in this order."""
         return RunningMean(self.crossings, shares(samples, self.weighting))
 
-    @staticmethod
-    def handed_over(shared: SyncUp, step: Step) -> SyncDown:
-        """Relay: one client's weights for the next, the very bytes that came."""
-        return SyncDown(step.number, shared.body, Share.WEIGHTS, shared.first, step.lr, False)
+    def check(self, shared: Message) -> None:
+        """Raise if what a client shared cannot be decoded, before it can spoil a mean."""
+        if not isinstance(shared, SyncUp):
+            return
+        for frame in shared.frames:
+            if frame:
+                self.crossings.decode(frame)
+
+    def hand_over(self, shared: Message, client: int, step: Step, heir: int, transport: Transport) -> int:
+        """Relay: send one client's weights to the next, the very bytes that came. Their size."""
+        if not isinstance(shared, SyncUp):
+            raise TypeError(f"{type(shared).__name__} cannot be handed over")
+        message = SyncDown(step.number, shared.body, Share.WEIGHTS, shared.first, step.lr, False)
+        transport.send(heir, message)
+        return message.size
+
+    def deliver(self, mean: "RunningMean", step: Step, clients: Sequence[int], transport: Transport) -> int:
+        """Send the mean to clients. Its size."""
+        message = mean.message(step)
+        for client in clients:
+            transport.send(client, message)
+        return message.size
+
+    def deliver_for_evaluation(
+        self, mean: "RunningMean", number: int, client: int, transport: Transport
+    ) -> None:
+        """Send the exact mean to the evaluator."""
+        transport.send(client, mean.for_evaluation(number))
 
 
 class RunningMean:
@@ -39,8 +67,10 @@ class RunningMean:
         self._sums: list[Tensor | None] = [None, None]
         self._share = Share.NOTHING
 
-    def add(self, message: SyncUp) -> None:
-        """Add the next client."""
+    def add(self, message: Message, client: int) -> None:
+        """Add what the next client shared."""
+        if not isinstance(message, SyncUp):
+            raise TypeError(f"{type(message).__name__} cannot be averaged")
         weight = next(self._weights)
         self._share = message.share
         for i, frame in enumerate(message.frames):

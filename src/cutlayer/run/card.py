@@ -64,13 +64,17 @@ class Card:
         """The card in a run directory."""
         path = Path(directory, NAME)
         try:
-            found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-            return Card(**values)
+            return Card.parse(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise FileError(f"{path}: cannot be read ({error.strerror}); is {directory} a run?") from error
         except (ValueError, TypeError, AttributeError) as error:
             raise FileError(f"{path}: is damaged ({error})") from error
+
+    @staticmethod
+    def parse(found: dict[str, Any]) -> Card:
+        """The card in plain JSON."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        return Card(**values)
 
     def preprocess(self) -> Augment:
         """What turns stored samples into what the model takes."""

@@ -52,7 +52,7 @@ def save(
     """
     target = path_of(directory, step)
     about = json.dumps({"step": step, "run": run or {}, "state": state}, allow_nan=False)
-    plain = _unshared(tensors)
+    plain = unshared(tensors)
     try:
         write(target, plain, {"cutlayer": about, "sha256": _digest(about, plain)})
     except FileError as error:
@@ -68,7 +68,7 @@ def write(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, st
     partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(_unshared(tensors), partial, {"format": "pt", **metadata})
+        safetensors.torch.save_file(unshared(tensors), partial, {"format": "pt", **metadata})
         _sync(partial)
         partial.replace(target)
         _sync(target.parent)
@@ -156,7 +156,7 @@ def path_of(directory: str | Path, step: int) -> Path:
     return Path(directory) / f"step-{step:09d}.safetensors"
 
 
-def _unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous tensors on the CPU, no two in the same memory, as the format wants them."""
     seen: set[int] = set()
     result = {}

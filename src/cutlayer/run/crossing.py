@@ -29,6 +29,8 @@ class Crossings:
         self.exact = self.up == _DENSE
         self.measure = config.measure and not self.exact
         self.seed = seed
+        self.limit: int | None = None
+        """The most elements that a frame from another party may claim; None for the library's own limit."""
 
     def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
         """A tensor as a frame. `what` keeps two crossings at the same place apart."""
@@ -39,7 +41,6 @@ class Crossings:
         """A tensor as it is; nothing at all if it has no elements."""
         return _DENSE.encode(x) if x.numel() else b""
 
-    @staticmethod
-    def decode(frame: bytes) -> Tensor:
+    def decode(self, frame: bytes) -> Tensor:
         """The tensor in a frame."""
-        return decode(frame)
+        return decode(frame) if self.limit is None else decode(frame, max_elements=self.limit)

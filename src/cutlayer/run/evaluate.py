@@ -10,11 +10,12 @@ from time import perf_counter
 import torch
 
 from cutlayer.errors import MessageError
+from cutlayer.run.aggregator import RunningMean
 from cutlayer.run.examiner import count
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Scored
 from cutlayer.wire import labels as packing
-from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed, SyncDown, SyncUp
+from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed
 from cutlayer.wire.meter import Meter
 
 
@@ -24,7 +25,7 @@ def evaluate(loop: Loop, samples: int, batch: int = 500, evaluator: int = 0) -> 
     training, loop.transport.meter = loop.transport.meter, Meter()
     try:
         loop.server.part.eval()
-        loop.transport.send(evaluator, current(loop))
+        loop.aggregator.deliver_for_evaluation(*current(loop), evaluator, loop.transport)
         totals = torch.zeros(3, dtype=torch.float64)
         for number, first in enumerate(range(0, samples, batch)):
             last = min(samples, first + batch)
@@ -38,24 +39,23 @@ def evaluate(loop: Loop, samples: int, batch: int = 500, evaluator: int = 0) -> 
     return Scored(samples, loss, top1, top5, bytes_, perf_counter() - began)
 
 
-def current(loop: Loop) -> SyncDown:
-    """The clients' model as it is now: the mean of what they hold."""
+def current(loop: Loop) -> tuple[RunningMean, int]:
+    """The clients' model as it is now: the mean of what they hold, and the number of steps behind it."""
     plan = loop.plan
     if plan.relay:
         clients, share = [loop.holder], Share.WEIGHTS
-    elif plan.train.sync == "step":
-        clients, share = list(range(len(plan.samples))), Share.BUFFERS
     else:
-        clients, share = list(range(len(plan.samples))), Share.WEIGHTS
-    ask = Ask(loop.number, share)
-    loop.transport.announce(clients, ask)
+        clients = list(loop.transport.members())
+        share = Share.BUFFERS if plan.train.sync == "step" else Share.WEIGHTS
+    loop.transport.announce(clients, Ask(loop.number, share))
+    clients = list(loop.transport.present(clients, 1))
     mean = loop.aggregator.running([plan.samples[c] for c in clients])
     for client in clients:
         message = loop.transport.receive(client)
-        if not isinstance(message, SyncUp):
+        if not isinstance(message, loop.aggregator.shared):
             raise MessageError(f"client {client} answered {type(message).__name__} when asked to share")
-        mean.add(message)
-    return mean.for_evaluation(loop.number)
+        mean.add(message, client)
+    return mean, loop.number
 
 
 @torch.no_grad()

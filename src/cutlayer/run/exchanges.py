@@ -18,31 +18,34 @@ from cutlayer.wire.messages import Gradient, Smashed
 if TYPE_CHECKING:
     from cutlayer.run.loop import Loop
 
-Exchange = Callable[["Loop", Step], list[float]]
+Exchange = Callable[["Loop", Step], tuple[Step, list[float]]]
 
 
-def per_client(loop: "Loop", step: Step) -> list[float]:
+def per_client(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """The paper's form: a pass for each client, server gradients averaged, one update."""
     losses = []
+    step = loop.gather(step, 2, loop.take_batch)
     for client, weight in zip(step.clients, shares(step.samples, loop.weighting), strict=True):
         losses.append(_one(loop, step, client, weight))
         loop.collect(step, wait=False)
     loop.update_server(step)
-    return losses
+    return step, losses
 
 
-def one_after_another(loop: "Loop", step: Step) -> list[float]:
+def one_after_another(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """The server updates after every client."""
     losses = []
+    step = loop.gather(step, 2, loop.take_batch)
     for client in step.clients:
         losses.append(_one(loop, step, client, 1.0))
         loop.update_server(step)
         loop.collect(step, wait=False)
-    return losses
+    return step, losses
 
 
-def fused(loop: "Loop", step: Step) -> list[float]:
+def fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """All clients' batches in one pass."""
+    step = loop.gather(step, 2, loop.take_batch)
     received = [loop.receive_batch(step, client) for client in step.clients]
     weights = shares(step.samples, loop.weighting)
     loop.seed_server(step, step.clients[0])
@@ -53,12 +56,12 @@ def fused(loop: "Loop", step: Step) -> list[float]:
     for client, gradient in zip(step.clients, gradients, strict=True):
         loop.send_down(step, client, Gradient, gradient)
     loop.update_server(step)
-    return losses
+    return step, losses
 
 
-def u_shaped(loop: "Loop", step: Step) -> list[float]:
+def u_shaped(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """Two round trips: the loss is the client's. The losses come with the reports."""
-    weights = shares(step.samples, loop.weighting)
+    step = loop.gather(step, 1, _smashed(loop))
     for client in step.clients:
         smashed = loop.receive_tensor(step, client, Smashed)
         loop.seed_server(step, client)
@@ -66,32 +69,39 @@ def u_shaped(loop: "Loop", step: Step) -> list[float]:
             features = loop.server.forward(client, smashed)
         loop.send_down(step, client, Smashed, features)
     loop.timeline.advance()
-    for client, weight in zip(step.clients, weights, strict=True):
+    step = loop.gather(step, 1, _gradient(loop))
+    for client, weight in zip(step.clients, shares(step.samples, loop.weighting), strict=True):
         gradient = loop.receive_tensor(step, client, Gradient)
         with loop.timeline.server("server"):
             back = loop.server.backward(client, gradient, weight)
         loop.send_down(step, client, Gradient, back)
     loop.update_server(step)
-    return []
+    return step, []
 
 
-def u_shaped_fused(loop: "Loop", step: Step) -> list[float]:
+def u_shaped_fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """As `u_shaped`, with all clients' batches in one pass."""
-    weights = shares(step.samples, loop.weighting)
+    step = begun = loop.gather(step, 1, _smashed(loop))
     smashed = [loop.receive_tensor(step, client, Smashed) for client in step.clients]
     loop.seed_server(step, step.clients[0])
     with loop.timeline.server("server"):
         features = torch.split(loop.server.forward(0, torch.cat(smashed)), list(step.samples))
     _to_each(loop, step, Smashed, list(features))
     loop.timeline.advance()
-    gradients = [loop.receive_tensor(step, client, Gradient) for client in step.clients]
+    step = loop.gather(step, 1, _gradient(loop))
+    weights = shares(step.samples, loop.weighting)
+    gradients = {client: loop.receive_tensor(step, client, Gradient) for client in step.clients}
     with loop.timeline.server("server"):
-        # The weights enter the server's gradients but not what goes back to the clients.
-        scaled = torch.cat([g * w for g, w in zip(gradients, weights, strict=True)])
-        back = torch.split(loop.server.backward(0, scaled), list(step.samples))
-    _to_each(loop, step, Gradient, [b / w for b, w in zip(back, weights, strict=True)])
+        # The weights enter the server's gradients but not what goes back to the clients. Who was lost in between
+        # has no gradient.
+        scaled = {c: g * w for (c, g), w in zip(gradients.items(), weights, strict=True)}
+        zeros = (torch.zeros_like(f) for f in features)
+        joined = torch.cat([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
+        back = torch.split(loop.server.backward(0, joined), list(begun.samples))
+    kept = [b for c, b in zip(begun.clients, back, strict=True) if c in gradients]
+    _to_each(loop, step, Gradient, [b / w for b, w in zip(kept, weights, strict=True)])
     loop.update_server(step)
-    return []
+    return step, []
 
 
 #: The exchange of each mode and server batching.
@@ -117,3 +127,11 @@ def _one(loop: "Loop", step: Step, client: int, weight: float) -> float:
 def _to_each(loop: "Loop", step: Step, kind: type[Smashed | Gradient], tensors: list[Tensor]) -> None:
     for client, tensor in zip(step.clients, tensors, strict=True):
         loop.send_down(step, client, kind, tensor)
+
+
+def _smashed(loop: "Loop") -> Callable[[Step, int], Tensor]:
+    return lambda step, client: loop.receive_tensor(step, client, Smashed)
+
+
+def _gradient(loop: "Loop") -> Callable[[Step, int], Tensor]:
+    return lambda step, client: loop.receive_tensor(step, client, Gradient)

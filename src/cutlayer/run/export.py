@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cutlayer.errors import FileError
 from cutlayer.run import checkpoint
+from cutlayer.run.client_side import about_half
 from cutlayer.run.trained import Trained
 
 Side = Literal["whole", "client", "server"]
@@ -44,6 +45,7 @@ def export(trained: Trained, path: str | Path, part: Side = "whole") -> dict[str
         "shape": trained.card.shape,
         "mean": trained.card.mean,
         "std": trained.card.std,
+        **about_half(trained),
     }
     checkpoint.write(path, tensors, {"cutlayer": json.dumps(about)})
     return tensors

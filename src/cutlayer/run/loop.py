@@ -5,13 +5,22 @@ through clients in client order; so do all its sums. See docs/training.md for th
 """
 
 import math
-from dataclasses import dataclass, field
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from cutlayer.errors import DivergedError, MessageError, NonFiniteError
+from cutlayer.errors import (
+    AbsentError,
+    DivergedError,
+    FrameError,
+    MessageError,
+    NonFiniteError,
+    RollbackError,
+)
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
@@ -32,8 +41,6 @@ from cutlayer.wire.messages import (
     Report,
     Share,
     Smashed,
-    SyncDown,
-    SyncUp,
     Turn,
 )
 from cutlayer.wire.meter import Direction
@@ -48,7 +55,7 @@ class Turns:
 
     planned: dict[int, int]
     gradients: RunningMean
-    weights: dict[int, SyncUp] = field(default_factory=dict)
+    weights: dict[int, Message] = field(default_factory=dict)
     reports: list[Report] = field(default_factory=list)
 
 
@@ -77,6 +84,8 @@ class Loop:
         self._down: dict[int, int] = {}
         self._turns: Turns
         self._raw: dict[str, int] = {}
+        # What was taken ahead of its turn.
+        self._early: dict[int, Any] = {}
 
     def step(self) -> Outcome:
         """Run the next step."""
@@ -101,76 +110,146 @@ class Loop:
         return outcome
 
     def _run(self, step: Step) -> Outcome:
+        step = self._restrict(step, self.transport.members())
         turn = Turn(step.number, step.epoch, step.step, step.lr, step.share)
         for client in step.clients:
             self.timeline.turn(client, turn.size + self._down.pop(client, 0))
         planned = dict(zip(step.clients, step.samples, strict=True))
         self._turns = Turns(planned, self.aggregator.running(step.samples))
         self.transport.announce(step.clients, turn)
-        losses = self._exchange(self, step)
+        step, losses = self._exchange(self, step)
         self.timeline.advance()
-        self.collect(step, wait=True)
+        ended = self.collect(step, wait=True)
         if step.share != Share.NOTHING:
-            self._synchronise(step, self._turns)
+            self._synchronise(ended, self._turns)
         self.timeline.end()
         reports = self._turns.reports
-        weights = shares(step.samples, self.weighting)
-        losses = losses or [report.loss for report in reports]
+        step, losses = (step, losses) if losses else (ended, [report.loss for report in reports])
         return Outcome(
             step=step,
-            loss=sum(w * loss for w, loss in zip(weights, losses, strict=True)),
+            loss=self._mean(step, losses),
             losses=losses,
-            error=sum(w * report.error for w, report in zip(weights, reports, strict=True)),
+            error=self._mean(ended, [report.error for report in reports]),
         )
 
-    def collect(self, step: Step, wait: bool) -> None:
+    def _mean(self, step: Step, values: list[float]) -> float:
+        return sum(w * v for w, v in zip(shares(step.samples, self.weighting), values, strict=True))
+
+    def gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
+        """The step with those clients whose messages are there and in order.
+
+        A patient transport needs no such look: everybody will answer, and each is taken in turn. Otherwise the
+        messages are taken and decoded here, because the weights of a mean depend on who takes part in it.
+        """
+        if self.transport.patient:
+            return step
+        for client in self.transport.present(step.clients, messages):
+            with suppress(MessageError, FrameError):
+                self._early[client] = take(step, client)
+        return self._restrict(step, tuple(self._early))
+
+    def _restrict(self, step: Step, clients: Collection[int]) -> Step:
+        """The step with only those of its clients."""
+        kept = [(c, n) for c, n in zip(step.clients, step.samples, strict=True) if c in clients]
+        if not kept:
+            raise RollbackError(f"no client is left for step {step.number}")
+        if len(kept) == len(step.clients):
+            return step
+        return replace(step, clients=tuple(c for c, _ in kept), samples=tuple(n for _, n in kept))
+
+    @contextmanager
+    def _blaming(self, client: int) -> Iterator[None]:
+        """What goes wrong inside is the client's fault."""
+        try:
+            yield
+        except AbsentError:
+            raise
+        except (MessageError, FrameError) as error:
+            self.transport.fault(client, error)
+            raise
+
+    def collect(self, step: Step, wait: bool) -> Step:
         """Take what clients send at the end of their turns, in client order: all, or what is there already.
 
-        Gradients are added up as they come, so that those of a thousand clients need not wait in memory.
+        Gradients are added up as they come, so that those of a thousand clients need not wait in memory. Gives
+        the step with those who ended it.
         """
         turns = self._turns
+        if not self.transport.patient:
+            return self._collect_present(step) if wait else step
         while len(turns.reports) < len(step.clients):
             client = step.clients[len(turns.reports)]
             if not (wait or self.transport.ready(client)):
-                return
-            shared = self._expect(step, client, SyncUp) if step.share != Share.NOTHING else None
-            report = self._expect(step, client, Report)
-            self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
-            self.trained[client] = self.trained.get(client, 0) + turns.planned[client]
+                return step
+            shared, report = self._end_of_turn(step, client)
             turns.reports.append(report)
             if step.share == Share.GRADIENTS and shared is not None:
-                with self.timeline.server("sync"):
-                    turns.gradients.add(shared)
+                with self.timeline.server("sync"), self._blaming(client):
+                    turns.gradients.add(shared, client)
             elif shared is not None:
                 turns.weights[client] = shared
+        return step
+
+    def _collect_present(self, step: Step) -> Step:
+        ended: dict[int, tuple[Message | None, Report]] = {}
+        for client in self.transport.present(step.clients, 1 + (step.share != Share.NOTHING)):
+            with suppress(MessageError, FrameError):
+                shared, report = self._end_of_turn(step, client)
+                with self._blaming(client):
+                    if shared is not None:
+                        self.aggregator.check(shared)
+                ended[client] = (shared, report)
+        step = self._restrict(step, ended)
+        turns = self._turns
+        turns.reports = [report for _, report in ended.values()]
+        turns.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
+        if step.share == Share.GRADIENTS:
+            turns.gradients = self.aggregator.running(step.samples)
+            for client, shared in turns.weights.items():
+                turns.gradients.add(shared, client)
+        return step
+
+    def _end_of_turn(self, step: Step, client: int) -> tuple[Message | None, Report]:
+        shared = self._expect(step, client, self.aggregator.shared) if step.share != Share.NOTHING else None
+        report = self._expect(step, client, Report)
+        self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
+        self.trained[client] = self.trained.get(client, 0) + self._turns.planned[client]
+        return shared, report
 
     def _synchronise(self, step: Step, turns: Turns) -> None:
-        everybody = range(len(self.plan.samples))
         if step.heir is not None:
-            (shared,) = turns.weights.values()
-            self._share(self.aggregator.handed_over(shared, step), [step.heir])
+            ((client, shared),) = turns.weights.items()
+            self._down[step.heir] = self.aggregator.hand_over(shared, client, step, step.heir, self.transport)
             self.holder = step.heir
             return
         mean = turns.gradients
         if step.share == Share.WEIGHTS:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
-            samples = dict(sorted(self.trained.items()))
+            samples = self._asked(step, dict(sorted(self.trained.items())))
             self.trained.clear()
             mean = self.aggregator.running(list(samples.values()))
             for client in samples:
                 if client not in turns.weights:
                     self.transport.send(client, Ask(step.number, Share.WEIGHTS))
-                    turns.weights[client] = self._expect(step, client, SyncUp)
-                with self.timeline.server("sync"):
-                    mean.add(turns.weights.pop(client))
+                    turns.weights[client] = self._expect(step, client, self.aggregator.shared)
+                with self.timeline.server("sync"), self._blaming(client):
+                    mean.add(turns.weights.pop(client), client)
+        everybody = range(len(self.plan.samples))
         with self.timeline.server("sync"):
-            message = mean.message(step)
-        self._share(message, everybody)
+            size = self.aggregator.deliver(mean, step, everybody, self.transport)
+        self._down = dict.fromkeys(everybody, size)
 
-    def _share(self, message: SyncDown, clients: list[int] | range) -> None:
-        for client in clients:
-            self._down[client] = message.size
-            self.transport.send(client, message)
+    def _asked(self, step: Step, samples: dict[int, int]) -> dict[int, int]:
+        """Where not everybody answers: ask those whose weights are missing, and leave out who does not."""
+        if self.transport.patient:
+            return samples
+        weights = self._turns.weights
+        asked = [client for client in self.transport.members() if client in samples and client not in weights]
+        self.transport.announce(asked, Ask(step.number, Share.WEIGHTS))
+        for client in self.transport.present(asked, 1, at_least=0):
+            with suppress(MessageError, FrameError):
+                weights[client] = self._expect(step, client, self.aggregator.shared)
+        return {client: n for client, n in samples.items() if client in weights}
 
     def update_server(self, step: Step) -> None:
         """Apply what the server has collected."""
@@ -183,24 +262,34 @@ class Loop:
 
     def receive_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
         """A client's smashed data and labels."""
+        if client in self._early:
+            found: tuple[Tensor, Tensor] = self._early.pop(client)
+            return found
+        return self.take_batch(step, client)
+
+    def take_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
+        """The same, as it comes from the transport."""
         message = self._expect(step, client, Smashed)
         labels = self._expect(step, client, Labels)
         self.timeline.up(client, message.size + labels.size)
-        with self.timeline.server("server_decode"):
+        with self._blaming(client), self.timeline.server("server_decode"):
             smashed = self.crossings.decode(message.body)
             unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
-        self._accept(step, client, message, smashed)
-        if len(unpacked) != len(smashed):
-            raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
+            self._accept(step, client, message, smashed)
+            if len(unpacked) != len(smashed):
+                raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
         return smashed, unpacked
 
     def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
         """A client's smashed data, or the gradient from its tail."""
+        if client in self._early:
+            early: Tensor = self._early.pop(client)
+            return early
         message = self._expect(step, client, kind)
         self.timeline.up(client, message.size)
-        with self.timeline.server("server_decode"):
+        with self._blaming(client), self.timeline.server("server_decode"):
             tensor = self.crossings.decode(message.body)
-        self._accept(step, client, message, tensor)
+            self._accept(step, client, message, tensor)
         return tensor
 
     def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
@@ -227,10 +316,11 @@ class Loop:
         self._raw[key] = self._raw.get(key, 0) + 4 * tensor.numel()
 
     def _expect(self, step: Step, client: int, kind: type[M]) -> M:
-        message = self.transport.receive(client)
-        if type(message) is not kind or message.number != step.number:
-            raise MessageError(
-                f"client {client} sent a {type(message).__name__} of step {message.number}; expected a "
-                f"{kind.__name__} of step {step.number}"
-            )
+        with self._blaming(client):
+            message = self.transport.receive(client)
+            if type(message) is not kind or message.number != step.number:
+                raise MessageError(
+                    f"client {client} sent a {type(message).__name__} of step {message.number}; expected a "
+                    f"{kind.__name__} of step {step.number}"
+                )
         return message

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -59,10 +59,15 @@ class Predictor:
 
     def __call__(self, images: Tensor, batch: int = 256) -> Iterator[Prediction]:
         """Predict sample by sample, in order."""
-        index = 0
-        for piece in torch.split(images, batch):
-            probabilities = self.logits(piece).softmax(1)
-            values, labels = probabilities.topk(min(5, probabilities.shape[1]), dim=1)
-            for value, row in zip(values.tolist(), labels.tolist(), strict=True):
-                yield Prediction(index, row[0], value[0], tuple(row))
-                index += 1
+        return predictions(self.logits, images, batch)
+
+
+def predictions(logits: Callable[[Tensor], Tensor], images: Tensor, batch: int = 256) -> Iterator[Prediction]:
+    """What a model says of each sample, in order."""
+    index = 0
+    for piece in torch.split(images, batch):
+        probabilities = logits(piece).softmax(1)
+        values, labels = probabilities.topk(min(5, probabilities.shape[1]), dim=1)
+        for value, row in zip(values.tolist(), labels.tolist(), strict=True):
+            yield Prediction(index, row[0], value[0], tuple(row))
+            index += 1

@@ -8,13 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import CheckpointError
+from cutlayer.run.card import Card
 from cutlayer.run.config import Config
-from cutlayer.run.crossing import Crossings
 from cutlayer.run.evaluate import current, evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
+from cutlayer.run.timeline import Timeline
+from cutlayer.run.track import track_bias
 from cutlayer.run.worker import Worker
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
@@ -57,6 +59,20 @@ class Session:
         """Whether all steps are complete."""
         return self.loop.number >= self.plan.total
 
+    @property
+    def timeline(self) -> Timeline:
+        """Where the time goes."""
+        return self.loop.timeline
+
+    def card(self) -> Card:
+        """The data, without the data."""
+        return Card.of(self.data)
+
+    def outlook(self) -> dict[str, Any]:
+        """What compression will do to the gradients of the next step, where that is to be recorded."""
+        tracked = self.config.train.track_bias
+        return {"bias": track_bias(self)} if tracked and self.number % tracked == 0 else {}
+
     def step(self) -> Outcome:
         """Run the next step."""
         return self.loop.step()
@@ -68,7 +84,8 @@ class Session:
     def model(self) -> nn.Module:
         """The whole model as it is now: the mean of the clients' halves, and the server's."""
         training, self.loop.transport.meter = self.loop.transport.meter, Meter()
-        message = current(self.loop)
+        mean, number = current(self.loop)
+        message = mean.for_evaluation(number)
         self.loop.transport.meter = training
         half = self.halves[0]
         whole = copy.deepcopy(self._whole)
@@ -81,7 +98,7 @@ class Session:
             )
             for frame, (names, get) in zip(message.frames, named, strict=True):
                 if frame:
-                    assign([get(name) for name in names], Crossings.decode(frame))
+                    assign([get(name) for name in names], self.loop.crossings.decode(frame))
         return whole.eval()
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

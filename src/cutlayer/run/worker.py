@@ -19,8 +19,10 @@ from cutlayer.run.data import Augment, Dataset, Sampler
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.examiner import Examiner
 from cutlayer.run.setup import Data
+from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
+from cutlayer.split.state import client_state, restore_client
 from cutlayer.wire import labels as packing
 from cutlayer.wire.messages import (
     Ask,
@@ -31,6 +33,7 @@ from cutlayer.wire.messages import (
     Report,
     Share,
     Smashed,
+    State,
     SyncDown,
     SyncUp,
     Turn,
@@ -80,6 +83,7 @@ class Worker:
             SyncDown: self._on_mean,
             Ask: self._on_ask,
             Evaluate: self._on_evaluate,
+            State: self._on_state,
         }
 
     @classmethod
@@ -203,7 +207,14 @@ class Worker:
                 self.half.load_buffers(self.crossings.decode(second))
         return ()
 
+    def _on_state(self, message: State) -> Iterable[Message]:
+        self._open = None
+        restore_client(self.half, from_bytes(message.body), message.number)
+        return ()
+
     def _on_ask(self, message: Ask) -> Iterable[Message]:
+        if message.share == Share.STATE:
+            return [State(message.number, to_bytes(client_state(self.half)))]
         return [self._share(message.share, message.number, None)]
 
     def _on_evaluate(self, message: Evaluate) -> Iterable[Message]:

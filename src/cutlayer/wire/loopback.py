@@ -14,6 +14,8 @@ Handler = Callable[[Message], Iterable[Message]]
 class Loopback:
     """A transport whose clients are functions. Every message is serialized, counted and parsed again."""
 
+    patient = True
+
     def __init__(self, clients: Sequence[Handler], meter: Meter) -> None:
         self.meter = meter
         self._clients = list(clients)
@@ -41,6 +43,17 @@ class Loopback:
     def ready(self, client: int) -> bool:
         """See `Transport.ready`. Clients that were sent something have answered."""
         return bool(self._outbox[client])
+
+    def members(self) -> tuple[int, ...]:
+        """See `Transport.members`."""
+        return tuple(range(len(self._clients)))
+
+    def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
+        """See `Transport.present`."""
+        return tuple(clients)
+
+    def fault(self, client: int, error: Exception) -> None:
+        """See `Transport.fault`. Who made the mistake finds it in the error."""
 
     def _work(self, client: int) -> None:
         inbox = self._inbox[client]

@@ -34,6 +34,8 @@ class Share(IntEnum):
     """Weights, and the batch-norm statistics that belong to them."""
     BUFFERS = 3
     """Batch-norm statistics alone."""
+    STATE = 4
+    """Everything that the client has learned, optimizer included; answered by State."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ class Report(Message):
 
 @dataclass(frozen=True, slots=True)
 class Ask(Message):
-    """Share now: answered by SyncUp."""
+    """Share now: answered by SyncUp, or by State if everything is asked for."""
 
     layout: ClassVar[str] = "B"
     share: Share
@@ -187,6 +189,21 @@ class Scores(Message):
     top5: int
 
 
+@dataclass(frozen=True, slots=True)
+class State(_WithBody):
+    """Everything that a client has learned after `number` steps, as a safetensors file.
+
+    Up, for a checkpoint or for another client that has to catch up; down, to be taken over.
+    """
+
+    kind: ClassVar[Kind] = Kind.SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere(Message):
+    """What belongs here goes through an aggregator that runs alone: wait for it there, or find it there."""
+
+
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
     Turn,
@@ -199,6 +216,8 @@ TYPES: tuple[type[Message], ...] = (
     Ask,
     Evaluate,
     Scores,
+    State,
+    Elsewhere,
 )
 
 
@@ -238,3 +257,16 @@ def _fields(cls: type[Message]) -> list[str]:
 
 
 _NAMES: dict[type[Message], list[str]] = {}
+
+
+def pack(message: Message) -> bytes:
+    """The message as one byte string."""
+    return message.head() + message.content
+
+
+def unpack(data: bytes) -> Message:
+    """The message in one byte string from another party."""
+    if not data:
+        raise MessageError("an empty message")
+    end = head_size(data[0])
+    return parse(data[:end], data[end:])

@@ -1,6 +1,6 @@
 """How the training loop reaches its clients, wherever they are."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cutlayer.wire.messages import Message
@@ -17,6 +17,9 @@ class Transport(Protocol):
     meter: Meter
     """Counts every message. It may be exchanged, as for an evaluation."""
 
+    patient: bool
+    """Whether every client that is asked answers in the end. If not, a step goes on with those who do."""
+
     def announce(self, clients: Iterable[int], message: Message) -> None:
         """Send one message to many clients, who may then work at the same time.
 
@@ -31,3 +34,16 @@ class Transport(Protocol):
 
     def ready(self, client: int) -> bool:
         """Whether all that the client sends at the end of its turn is there, so that nobody would wait."""
+
+    def members(self) -> tuple[int, ...]:
+        """The clients that take part at the moment."""
+
+    def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
+        """Those from whom so many messages are there, or will be if the transport is patient.
+
+        An impatient transport waits until its deadline, and longer for `at_least` clients (None: its quorum);
+        the others are then members no more.
+        """
+
+    def fault(self, client: int, error: Exception) -> None:
+        """The client sent something that cannot be right. The caller raises the error, or goes on without."""

@@ -1,4 +1,4 @@
-"""Import what only the `train` extra installs, with an error that says so."""
+"""Import what only an extra (`train`, `network`) installs, with an error that says so."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import Any
 from cutlayer.errors import DataError
 
 
-def need(module: str, why: str) -> Any:
-    """Import a module of the `train` extra at its first use, so that codecs alone stay light."""
+def need(module: str, why: str, extra: str = "train") -> Any:
+    """Import a module of an extra at its first use, so that codecs alone stay light."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = {"PIL": "pillow", "sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
+        package = {"PIL": "pillow", "sklearn": "scikit-learn", "grpc": "grpcio"}.get(
+            module.split(".")[0], module.split(".")[0]
+        )
         raise DataError(
             f"{why} needs {package}, which is not installed ({error}); "
-            "install it with: pip install 'cutlayer[train]'"
+            f"install it with: pip install 'cutlayer[{extra}]'"
         ) from error

@@ -1,0 +1,283 @@
+"""What the network costs, as ratios measured in one run: real processes on loopback.
+
+    python benchmarks/network.py --root DATA            print the figures
+    python benchmarks/network.py --root DATA --save     and write them to benchmarks/results/network.json
+    python benchmarks/network.py --only raw             one part: raw, step, many or link
+
+Nothing here passes or fails; the targets are printed beside the figures.
+"""
+
+import argparse
+import json
+import multiprocessing
+import queue
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutlayer.run.config import Config, load
+from cutlayer.run.network import NetworkSession
+from cutlayer.run.offer import Fits, card_of
+from cutlayer.run.provenance import provenance
+from cutlayer.run.serve import Listening, running
+from cutlayer.run.session import Session
+from cutlayer.wire.hub import Hub
+from cutlayer.wire.messages import Gradient, Smashed, pack, unpack
+
+RESULTS = Path(__file__).parent / "results" / "network.json"
+Figures = dict[str, Any]
+Stepper = Callable[[], object]
+
+
+class _Tagged:
+    """One queue for the events of many connections."""
+
+    def __init__(self, shared: "queue.Queue[Any]", number: int) -> None:
+        self._shared, self._number = shared, number
+
+    def put(self, event: Any) -> None:
+        self._shared.put((self._number, event))
+
+
+def clients(port: int, numbers: list[int], data: str, root: str) -> None:
+    """A process with some clients. If there are no data, they send back what they get."""
+    from cutlayer.run.device import Device
+    from cutlayer.wire.connection import Connection
+    from cutlayer.wire.credentials import ClientSecurity
+    from cutlayer.wire.protocol import message_class
+
+    torch.set_num_threads(1)
+    shared: queue.Queue[Any] = queue.Queue()
+    devices = {n: Device(data, root, whole=True) for n in numbers}
+    connections = {
+        n: Connection(f"127.0.0.1:{port}", ClientSecurity(), claims=n, events=_Tagged(shared, n))
+        for n in numbers
+    }
+    while connections:
+        number, event = shared.get()
+        connection, device = connections[number], devices[number]
+        if event.kind in ("goodbye", "lost"):
+            connections.pop(number).close()
+        elif event.kind == "offer":
+            ready = (
+                device.prepare(event.content) if data else message_class("Ready")(digest=event.content.digest)
+            )
+            connection.prepared(event, ready)
+        elif event.kind == "welcome":
+            if data:
+                device.begin(event.content)
+        elif not data:
+            message = unpack(event.content)
+            connection.send(event.conversation, pack(Smashed(message.number, message.content)))
+        else:
+            for answer in device.handle(unpack(event.content)):
+                connection.send(event.conversation, pack(answer))
+
+
+@contextmanager
+def started(
+    config: Config, hub: Hub, processes: int, data: str, root: str, link: str = ""
+) -> Iterator[list[Any]]:
+    """A server in this process, and clients in others; what they said of their data."""
+    context = multiprocessing.get_context("spawn")
+    ports: list[int] = []
+    with running(hub, config, Listening("127.0.0.1:0", link=link, ready=ports.append)):
+        numbers = list(range(config.train.clients))
+        found = [
+            context.Process(target=clients, args=(ports[0], numbers[i::processes], data, root), daemon=True)
+            for i in range(processes)
+        ]
+        for process in found:
+            process.start()
+        yield hub.assemble()
+    for process in found:
+        process.join(20)
+
+
+@contextmanager
+def network_session(
+    config: Config, arguments: argparse.Namespace, processes: int, link: str = ""
+) -> Iterator[NetworkSession]:
+    """A run over the network that has begun."""
+    hub = Hub(config.train.clients, check=Fits(config))
+    with started(config, hub, processes, config.data.source, arguments.root, link) as ready:
+        session = NetworkSession(config, hub, ready, card_of(ready))
+        session.start()
+        yield session
+
+
+def configure(arguments: argparse.Namespace, *overrides: str) -> Config:
+    """The settings of a run that does not end before it is measured."""
+    common = [f"data.root={arguments.root}", "train.epochs=100000", "codec.measure=false"]
+    return load(None, [*common, *overrides])
+
+
+def times(step: Stepper, rounds: int, warm: int = 2) -> list[float]:
+    """Seconds of each step after a few that do not count."""
+    found = []
+    for number in range(rounds + warm):
+        began = time.perf_counter()
+        step()
+        if number >= warm:
+            found.append(time.perf_counter() - began)
+    return found
+
+
+def spread(values: list[float]) -> Figures:
+    """Median and the middle eight tenths."""
+    ordered = sorted(values)
+    tenth = len(ordered) // 10
+    return {"median": statistics.median(ordered), "p10": ordered[tenth], "p90": ordered[-1 - tenth]}
+
+
+def raw(arguments: argparse.Namespace) -> Figures:
+    """Messages of 1 MB there and back."""
+    config = configure(arguments, "train.clients=1")
+    hub = Hub(1)
+    size = 1_000_000
+    with started(config, hub, 1, "", arguments.root):
+        hub.begin(0)
+        message = Gradient(0, bytes(size))
+
+        def there_and_back() -> None:
+            hub.send(0, message)
+            hub.receive(0)
+
+        found = times(there_and_back, 40 if arguments.quick else 200)
+    rate = spread([2 * size / seconds / 1e6 for seconds in found])
+    return {"MB/s, both directions counted": rate, "target": 300, "n": len(found)}
+
+
+def step(arguments: argparse.Namespace) -> Figures:
+    """A step over gRPC against a step in one process: thin ResNet18, medium cut, ms."""
+    config = configure(
+        arguments,
+        f"data.source={arguments.data}",
+        "data.limit=2000",
+        "model.name=resnet18",
+        "model.cut=medium",
+        "codec.up=ms:ratio=0.99,bits=2",
+        f"train.clients={arguments.clients}",
+        "train.batch_size=100",
+    )
+    local = Session(config)
+    with network_session(config, arguments, arguments.clients) as remote:
+        pairs = []
+        for number in range((5 if arguments.quick else 15) + 2):
+            one, other = times(local.step, 1, 0)[0], times(remote.step, 1, 0)[0]
+            if number >= 2:
+                pairs.append((one, other))
+    return {
+        "gRPC / in process": spread([b / a for a, b in pairs]),
+        "in process, seconds": spread([a for a, _ in pairs]),
+        "target": 1.15,
+        "clients": arguments.clients,
+        "n": len(pairs),
+    }
+
+
+def many(arguments: argparse.Namespace) -> Figures:
+    """CPU time of the server a message, with 10 and with 100 clients of a tiny model."""
+    figures: Figures = {}
+    for count in (10, 100):
+        config = configure(
+            arguments,
+            f"train.clients={count}",
+            "train.batch_size=1",
+            "model.width=4",
+            "train.server_batching=fused",
+        )
+        with network_session(config, arguments, 1) as session:
+            for _ in range(2):
+                session.step()
+            steps = 4 if arguments.quick else 10
+            began = time.process_time()
+            for _ in range(steps):
+                session.step()
+            # Turn, Gradient, SyncDown down; Smashed, Labels, SyncUp, Report up.
+            messages = 7 * count * steps
+            figures[f"microseconds a message, {count} clients"] = (
+                1e6 * (time.process_time() - began) / messages
+            )
+    ten, hundred = figures.values()
+    return {**figures, "100 / 10": hundred / ten, "target": "flat"}
+
+
+def link(arguments: argparse.Namespace) -> Figures:
+    """Time of a step on 100mbit at the shallow cut, ms against dense, and what the link's formula predicts."""
+    figures: Figures = {"link": "100mbit"}
+    for codec in ("dense", "ms:ratio=0.99,bits=2"):
+        config = configure(
+            arguments,
+            f"data.source={arguments.data}",
+            "data.limit=2000",
+            "model.name=resnet18",
+            "model.cut=shallow",
+            f"codec.up={codec}",
+            f"codec.down={codec}",
+            "train.clients=1",
+            f"train.batch_size={arguments.batch}",
+            "link.spec=100mbit",
+        )
+        with network_session(config, arguments, 1, "100mbit") as session:
+            measured, predicted = [], []
+            for number in range((3 if arguments.quick else 6) + 1):
+                before, began = session.timeline.clock.seconds, time.perf_counter()
+                session.step()
+                if number:
+                    measured.append(time.perf_counter() - began)
+                    predicted.append(session.timeline.clock.seconds - before)
+        figures[codec] = {
+            "measured, seconds": spread(measured),
+            "measured / predicted": spread([m / p for m, p in zip(measured, predicted, strict=True)]),
+            "n": len(measured),
+        }
+    dense, ms = (figures[c]["measured, seconds"]["median"] for c in ("dense", "ms:ratio=0.99,bits=2"))
+    return {
+        **figures,
+        "dense / ms": dense / ms,
+        "targets": "dense / ms >= 8, measured / predicted within 10 %",
+    }
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Figures]] = {
+    "raw": raw,
+    "step": step,
+    "many": many,
+    "link": link,
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", default="cifar10")
+    parser.add_argument("--root", default=".", help="where the data set lies")
+    parser.add_argument("--clients", type=int, default=2, help="of the part `step`")
+    parser.add_argument("--batch", type=int, default=64, help="of the part `link`")
+    parser.add_argument("--only", choices=PARTS, action="append")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    figures = {name: PARTS[name](arguments) for name in arguments.only or PARTS}
+    print(json.dumps(figures, indent=2))
+    if arguments.save:
+        RESULTS.parent.mkdir(exist_ok=True)
+        before = json.loads(RESULTS.read_text())["figures"] if RESULTS.exists() else {}
+        settings = {
+            key: value for key, value in vars(arguments).items() if key not in ("root", "save", "only")
+        }
+        content = {"settings": settings, "figures": before | figures, "provenance": provenance(0)}
+        RESULTS.write_text(json.dumps(content, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

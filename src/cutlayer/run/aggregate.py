@@ -1,0 +1,157 @@
+"""`aggregate`: the aggregator in a process of its own, so that the split server never holds clients' weights.
+
+Clients send it what they share; the split server tells it whose shares make a mean and who gets it. It keeps the
+clients' states at checkpoints, in a directory of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc
+from torch import Tensor
+
+from cutlayer.errors import CheckpointError, CutlayerError, MessageError, RollbackError
+from cutlayer.run import checkpoint
+from cutlayer.run.aggregator import Aggregator, RunningMean
+from cutlayer.run.config import Config
+from cutlayer.run.crossing import Crossings
+from cutlayer.run.interrupt import Interrupt
+from cutlayer.run.offer import Fits, digest, settings_for_clients
+from cutlayer.run.plan import Step
+from cutlayer.run.serve import Listening, running
+from cutlayer.run.state_bytes import from_bytes, to_bytes
+from cutlayer.split.state import under
+from cutlayer.wire.hub import Hub
+from cutlayer.wire.messages import Share, State, SyncUp
+from cutlayer.wire.protocol import PACKAGE, message_class
+
+#: The name that the split server's credential must have.
+SERVER = "server"
+
+
+@dataclass
+class Averaging:
+    """Does what the split server orders, one thing at a time."""
+
+    config: Config
+    hub: Hub
+    directory: Path
+    note: Callable[[str], None] = lambda text: None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.crossings = Crossings(self.config.codec, self.config.seed)
+        self.aggregator = Aggregator(self.crossings, self.config.train.weighting)
+        self.digest = digest(settings_for_clients(self.config))
+
+    def begin(self, order: Any) -> None:
+        """Everybody goes on from a step; the first time from the very beginning."""
+        if order.digest != self.digest:
+            raise CutlayerError(
+                "the split server has other settings than the aggregator; start both with the same ones"
+            )
+        kept = None
+        if order.step:
+            path = checkpoint.path_of(self.directory, order.step)
+            if not path.exists():
+                raise CheckpointError(
+                    f"the aggregator has no checkpoint of step {order.step}; is --out right?"
+                )
+            kept = checkpoint.load(path)
+        self.hub.dismiss("AGAIN", f"the run goes on from step {order.step}")
+        self.hub.assemble()
+        self.hub.begin(order.step, order.era)
+        if kept is not None:
+            for client in range(self.config.train.clients):
+                body = to_bytes(under(f"client.{client}.", kept.tensors))
+                self.hub.send(client, State(order.step, body))
+        self.note(f"averaging for {self.config.train.clients} clients from step {order.step}")
+
+    def combine(self, order: Any) -> None:
+        """A mean of what clients have shared, in the order's order, to its recipients."""
+        if len(order.clients) != len(order.weights) or not order.clients:
+            raise MessageError("an order names clients and as many weights")
+        step = Step(order.number, order.epoch, order.step, (), (), order.lr, Share.NOTHING, False)
+        mean = RunningMean(self.crossings, order.weights)
+        for client in order.clients:
+            message = self.hub.receive(client)
+            if not isinstance(message, SyncUp) or message.number != order.number:
+                self.hub.fault(client, MessageError(f"a {type(message).__name__} instead of what it shares"))
+            if order.handover:
+                self.aggregator.hand_over(message, client, step, order.recipients[0], self.hub)
+                return
+            mean.add(message, client)
+        if order.evaluation:
+            self.aggregator.deliver_for_evaluation(mean, order.number, order.recipients[0], self.hub)
+        else:
+            self.aggregator.deliver(mean, step, order.recipients, self.hub)
+
+    def keep(self, order: Any) -> None:
+        """Store the states that all clients have sent."""
+        tensors: dict[str, Tensor] = {}
+        for client in range(self.config.train.clients):
+            message = self.hub.receive(client)
+            if not isinstance(message, State):
+                self.hub.fault(client, MessageError(f"a {type(message).__name__} instead of its state"))
+                continue
+            tensors |= {f"client.{client}.{k}": t for k, t in from_bytes(message.body).items()}
+        checkpoint.save(self.directory, order.step, tensors, {}, self.config.identity())
+        checkpoint.keep(self.directory, self.config.output.keep + 1)
+
+    def handler(self, identify: Callable[[Any], str | None]) -> Any:
+        """What to give to `grpc.aio.Server.add_generic_rpc_handlers`."""
+
+        def method(work: Callable[[Any], None], kind: str) -> Any:
+            async def call(order: Any, context: Any) -> Any:
+                try:
+                    if identify(context) not in (None, SERVER):
+                        raise CutlayerError(f"only the split server, as {SERVER!r}, gives orders")
+                    await asyncio.to_thread(self._one, work, order)
+                except RollbackError as error:
+                    await context.abort(grpc.StatusCode.ABORTED, str(error))
+                except CutlayerError as error:
+                    await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+                return message_class("Done")()
+
+            return grpc.unary_unary_rpc_method_handler(
+                call,
+                request_deserializer=message_class(kind).FromString,
+                response_serializer=message_class("Done").SerializeToString,
+            )
+
+        methods = {
+            "Begin": method(self.begin, "Beginning"),
+            "Combine": method(self.combine, "Combination"),
+            "Keep": method(self.keep, "Keeping"),
+        }
+        return grpc.method_handlers_generic_handler(f"{PACKAGE}.Aggregation", methods)
+
+    def _one(self, work: Callable[[Any], None], order: Any) -> None:
+        try:
+            with self._turn:
+                work(order)
+        except KeyboardInterrupt:  # not in a thread that nobody interrupts
+            raise RollbackError("the aggregator stops") from None
+
+
+def aggregate(
+    config: Config, listening: Listening, directory: Path, *, note: Callable[[str], None] = lambda text: None
+) -> None:
+    """Average until Ctrl-C."""
+    hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, evaluator=False))
+    hub.note = note
+    averaging = Averaging(config, hub, directory, note)
+    handler = averaging.handler(listening.security.identify)
+    with suppress(KeyboardInterrupt), Interrupt() as interrupt, running(hub, config, listening, handler):
+        hub.interrupted = lambda: interrupt.requested
+        while not interrupt.requested:
+            time.sleep(0.2)
+        raise KeyboardInterrupt

@@ -1,0 +1,55 @@
+"""An event loop in a thread of its own: the network goes on while the main thread computes."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import cache
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Background:
+    """The loop. Begin work with `start`, or wait for it with `run`."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._turn, name="cutlayer-network", daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin the work on the loop."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Do the work on the loop and wait for it."""
+        return self.start(work).result(timeout)
+
+    def soon(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop, from any thread. Nothing happens after the end."""
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(function)
+
+    def end(self) -> None:
+        """Stop the loop, at the end of the process."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(5)
+
+    def _turn(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+
+@cache
+def background() -> Background:
+    """The one loop of this process, started at its first use.
+
+    gRPC's asyncio side has one poller a process, which breaks when one of several loops is closed.
+    """
+    found = Background()
+    atexit.register(found.end)
+    return found

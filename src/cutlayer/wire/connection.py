@@ -1,0 +1,279 @@
+"""A client's end: one stream to the server, made anew whenever it breaks.
+
+The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages belong
+to a conversation; after a Welcome a new one begins, and answers that are still on their way to the old one go
+nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import queue
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+import cutlayer
+from cutlayer.errors import CutlayerError, MessageError, NetworkError
+from cutlayer.wire.background import background
+from cutlayer.wire.credentials import ClientSecurity
+from cutlayer.wire.diagnose import explain
+from cutlayer.wire.link import Link
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.protocol import TRAIN, VERSION, message_class
+from cutlayer.wire.reliable import Reliable
+from cutlayer.wire.service import shaped
+
+_PING = 20_000
+_ANSWER = 60.0
+_LONGEST_PAUSE = 5.0
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the server wants: `kind` is offer, welcome, data or goodbye, or lost with an error as content."""
+
+    kind: str
+    content: Any
+    conversation: Reliable | None = None
+    answer: Any = None
+
+
+class Connection:
+    """Begins at once. `events` has what comes in; the last one is a goodbye or lost."""
+
+    def __init__(
+        self,
+        address: str,
+        security: ClientSecurity,
+        *,
+        claims: int | None = None,
+        retry: float = 300.0,
+        note: Callable[[str], None] = lambda text: None,
+        link: Link | None = None,
+        events: Any = None,
+    ) -> None:
+        self.address = address
+        self.events: queue.Queue[Event] = queue.Queue() if events is None else events
+        self.conversation: Reliable | None = None
+        self._security = security
+        self._claims = claims
+        self._retry = retry
+        self._note = note
+        self._says = "" if link is None else str(link)
+        self._link = link
+        self._incarnation = secrets.token_bytes(16)
+        self._attempt = 0
+        self._era = ""
+        self._failure: Any = None
+        self._over = False
+        self._well = time.monotonic()
+        self._background = background()
+        self._woken = self._background.run(_event())
+        self._task = self._background.start(self._stay())
+
+    def send(self, conversation: Reliable | None, message: bytes) -> None:
+        """Answer within a conversation."""
+        if conversation is not None and conversation is self.conversation:
+            conversation.send(message)
+            self._wake()
+
+    def prepared(self, event: Event, ready: Any) -> None:
+        """Answer an offer."""
+
+        def resolve() -> None:
+            if not event.answer.done():
+                event.answer.set_result(ready)
+
+        self._background.soon(resolve)
+
+    def failed(self, reason: str, *, diverged: bool = False) -> None:
+        """Tell the server that this client cannot go on, and end."""
+        self._failure = message_class("Failed")(reason=reason, diverged=diverged)
+        self._wake()
+        deadline = time.monotonic() + 5
+        while not self._task.done() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Leave."""
+        self._task.cancel()
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            self._task.result(5)
+
+    def _wake(self) -> None:
+        self._background.soon(self._woken.set)
+
+    async def _stay(self) -> None:
+        """Make the stream anew whenever it breaks, until the end."""
+        pause = 0.2
+        while not self._over:
+            try:
+                error = await self._once()
+            except grpc.aio.AioRpcError as found:
+                error = await asyncio.to_thread(explain, found, self.address, self._security)
+                if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                    return self.events.put(Event("lost", error))
+            except (asyncio.InvalidStateError, grpc.aio.UsageError):
+                error = NetworkError(f"{self.address}: the connection broke")
+            except CutlayerError as found:
+                return self.events.put(Event("lost", found))
+            if error is None:
+                continue
+            well = time.monotonic() - self._well
+            if well > self._retry:
+                return self.events.put(Event("lost", error))
+            pause = 0.2 if well < 1 else min(2 * pause, _LONGEST_PAUSE)
+            self._note(f"{error}; trying again")
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+
+    async def _once(self) -> Exception | None:
+        """One stream, to its end. The error, if it should be made anew after a pause; None to do so at once."""
+        channel = self._security.channel(self.address, options())
+        try:
+            method = channel.stream_stream(
+                TRAIN,
+                request_serializer=message_class("Up").SerializeToString,
+                response_deserializer=message_class("Down").FromString,
+            )
+            call = method(metadata=self._security.metadata)
+            down = await self._hello(call)
+            if down is grpc.aio.EOF:
+                return NetworkError(f"{self.address}: the server hung up")
+            kind = down.WhichOneof("content")
+            cursor = 0
+            if kind == "resume" and self.conversation is not None:
+                self.conversation.confirm(down.resume.received)
+                cursor = down.resume.received
+            elif kind == "offer":
+                down = await self._offered(call, down.offer)
+                if down is grpc.aio.EOF:
+                    return NetworkError(f"{self.address}: the server hung up")
+                if down.WhichOneof("content") == "welcome":
+                    self._era = down.welcome.era
+                    self.conversation = Reliable()
+                    self.events.put(Event("welcome", down.welcome, self.conversation))
+                else:
+                    return self._goodbye(down)
+            else:
+                return self._goodbye(down)
+            self._well = time.monotonic()
+            return await self._converse(call, cursor)
+        finally:
+            await channel.close()
+
+    async def _hello(self, call: Any) -> Any:
+        self._attempt += 1
+        hello = message_class("Hello")(
+            protocol=VERSION,
+            release=cutlayer.__version__,
+            incarnation=self._incarnation,
+            attempt=self._attempt,
+            era=self._era,
+            received=self.conversation.received if self.conversation else 0,
+            link=self._says,
+        )
+        if self._claims is not None:
+            hello.claims = self._claims
+        await call.write(message_class("Up")(hello=hello))
+        try:
+            return await asyncio.wait_for(call.read(), _ANSWER)
+        except TimeoutError:
+            return grpc.aio.EOF
+
+    async def _offered(self, call: Any, offer: Any) -> Any:
+        """Load the data meanwhile, and wait for the others."""
+        if offer.link and not self._says:
+            self._link = Link.parse(offer.link)
+        answer = asyncio.get_running_loop().create_future()
+        self.events.put(Event("offer", offer, answer=answer))
+        reading = asyncio.ensure_future(call.read())
+        try:
+            await asyncio.wait((answer, reading), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await call.write(message_class("Up")(ready=answer.result()))
+            return await reading
+        finally:
+            reading.cancel()
+
+    async def _converse(self, call: Any, cursor: int) -> Exception | None:
+        conversation = self.conversation
+        if conversation is None:
+            raise RuntimeError("no conversation")
+        writer = asyncio.ensure_future(self._writer(call, conversation, cursor))
+        try:
+            while True:
+                down = await call.read()
+                if down is grpc.aio.EOF:
+                    return NetworkError(f"{self.address}: the server hung up")
+                if down.WhichOneof("content") != "data":
+                    return self._goodbye(down)
+                data = down.data
+                try:
+                    message = conversation.accept(data.number, data.received, data.message)
+                except MessageError as error:
+                    return NetworkError(f"{self.address}: {error}")
+                self._well = time.monotonic()
+                if message is not None:
+                    self.events.put(Event("data", message, conversation))
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _writer(self, call: Any, conversation: Reliable, cursor: int) -> None:
+        up, data = message_class("Up"), message_class("Data")
+        async with contextlib.AsyncExitStack() as stack:
+            write = await shaped(stack, self._link, Direction.UP, call.write)
+            while True:
+                if self._failure is not None:
+                    await write(up(failed=self._failure), 0)
+                    self._over = True
+                    await call.done_writing()
+                    return
+                found = conversation.after(cursor)
+                if found is None:
+                    await self._woken.wait()
+                    self._woken.clear()
+                    continue
+                cursor, message = found
+                packed = up(data=data(number=cursor, received=conversation.received, message=message))
+                await write(packed, len(message))
+
+    def _goodbye(self, down: Any) -> Exception | None:
+        """What the server's last word means for this client."""
+        kind = down.WhichOneof("content")
+        if kind != "goodbye":
+            return NetworkError(f"{self.address}: the server sent {kind} where none is expected")
+        goodbye = down.goodbye
+        code = goodbye.Code.Name(goodbye.code) if goodbye.code in goodbye.Code.values() else "UNKNOWN"
+        if code == "AGAIN":
+            return None
+        if code == "LATER":
+            return NetworkError(f"{self.address}: {goodbye.reason}")
+        self._over = True
+        self.events.put(Event("goodbye", (code, goodbye.reason)))
+        return None
+
+
+def options() -> list[tuple[str, int]]:
+    """How a client treats its connection: pings find a dead one."""
+    return [
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.keepalive_time_ms", _PING),
+        ("grpc.keepalive_timeout_ms", _PING // 2),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+async def _event() -> asyncio.Event:
+    return asyncio.Event()

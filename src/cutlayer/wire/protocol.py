@@ -1,0 +1,39 @@
+"""The messages of cutlayer.proto as Python classes.
+
+They are made from the compiled description, `cutlayer.binpb`, because Python code that protoc generates works
+with one major version of protobuf only. After a change of the .proto:
+
+    python -m grpc_tools.protoc -I src/cutlayer/wire --descriptor_set_out=src/cutlayer/wire/cutlayer.binpb cutlayer.proto
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+VERSION = 1
+PACKAGE = "cutlayer.v1"
+TRAINING = f"{PACKAGE}.Training"
+TRAIN = f"/{TRAINING}/Train"
+
+
+@cache
+def message_class(name: str) -> Any:
+    """The class of a message, such as `Hello` or `Goodbye`."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+@cache
+def _pool() -> Any:
+    from google.protobuf import descriptor_pb2, descriptor_pool
+
+    # A pool of its own: another package may have a file of the same name.
+    pool = descriptor_pool.DescriptorPool()
+    for path in sorted(resources.files(__package__).iterdir(), key=lambda found: found.name):
+        if path.name.endswith(".binpb"):
+            for file in descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file:
+                pool.Add(file)
+    return pool

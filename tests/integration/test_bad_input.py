@@ -1,0 +1,116 @@
+"""Mistakes of people: the side that can mend it is told what is wrong and what to do. Never a traceback."""
+
+import socket
+
+import pytest
+
+from cutlayer.wire import certs, tokens
+
+DATA = """
+import torch
+from cutlayer.run.data import Dataset
+
+def other():
+    split = Dataset(torch.rand(40, 20), torch.randint(3, (40,)), classes=3)
+    return split, split
+"""
+
+
+def fails(process, *said: str) -> None:
+    assert process.wait() == 1, process.text
+    assert "Traceback" not in process.text
+    for words in said:
+        assert words in process.text, process.text
+
+
+def test_wrong_host_port_and_version_of_settings(cluster) -> None:
+    join = ("--data", "digits", "--retry", "0")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        sets = ("--set", "output.tensorboard=false", "--out", "x")
+        busy = cluster.nursery.start("serve", "--listen", f"127.0.0.1:{port}", *sets, cwd=cluster.folder)
+        fails(busy, "in use")
+    nobody = cluster.nursery.start("join", f"127.0.0.1:{port}", *join, cwd=cluster.folder)
+    fails(nobody, "nobody listens there", "port")
+    unknown = cluster.nursery.start("join", "no-such-host.invalid:5", "--insecure", *join, cwd=cluster.folder)
+    fails(unknown, "no-such-host.invalid", "not known")
+    plain = cluster.nursery.start("serve", "--listen", "0.0.0.0:0", "--out", "y", cwd=cluster.folder)
+    fails(plain, "--insecure")
+    far = cluster.nursery.start("join", "192.0.2.1:5", *join, cwd=cluster.folder)
+    fails(far, "plain text", "--ca")
+    relay = cluster.nursery.start(
+        "serve", "--set", "train.mode=relay", "--straggler", "drop", "--out", "z", cwd=cluster.folder
+    )
+    fails(relay, "relay", "--straggler wait")
+
+
+def test_data_and_models_that_do_not_fit(cluster) -> None:
+    (cluster.folder / "mine.py").write_text(DATA)
+    server = cluster.serve()
+    first = cluster.join(0)
+    server.says("waiting for clients 1, 2")
+    wrong = ("--data", "mine:other", "--as", "1")
+    where = f"127.0.0.1:{cluster.port}"
+    other = cluster.nursery.start("join", where, *wrong, cwd=cluster.folder, PYTHONPATH=str(cluster.folder))
+    fails(other, "client 1's data do not fit", "[20]")
+    missing = cluster.nursery.start(
+        "join", where, "--data", "nowhere/photos", "--as", "1", cwd=cluster.folder
+    )
+    fails(missing, "nowhere/photos")
+    assert server.running
+    assert first.running
+
+
+def test_certificates_and_tokens(cluster, network) -> None:
+    folder = cluster.folder / "certs"
+    certs.make_ca(folder)
+    certs.make_server(folder, ["localhost"])
+    certs.make_ca(cluster.folder / "other")
+    _, files = tokens.make(folder, ["ann", "bob", "cat"])
+    flags = ("--cert", "certs/server.pem", "--key", "certs/server.key", "--tokens", "certs/tokens.txt")
+    server = cluster.serve(flags=flags)
+
+    def join(*extra: str, host: str = "localhost", ca: str = "certs", **env: str):
+        where = f"{host}:{cluster.port}"
+        tls = ("--ca", f"{ca}/ca.pem") if ca else ()
+        args = ("--data", "digits", "--whole", "--threads", "1", "--retry", "0", *tls, *extra)
+        return cluster.nursery.start("join", where, *args, cwd=cluster.folder, **env)
+
+    fails(join(), "token")
+    fails(join(CUTLAYER_TOKEN="cut_" + "A" * 43), "token")
+    fails(join(CUTLAYER_TOKEN=files[0].read_text().strip(), ca="other"), "CA")
+    fails(join("--token-file", "certs/ann.token", host="127.0.0.1"), "127.0.0.1")
+    # A token says who one is, whatever one claims. One of them comes from the environment.
+    named = [
+        join("--token-file", "certs/cat.token", "--as", "0"),
+        join(CUTLAYER_TOKEN=files[0].read_text().strip()),
+        join("--token-file", "certs/bob.token", "--as", "0"),
+    ]
+    loop = cluster.train()
+    assert server.wait() == 0, server.text
+    assert [process.wait() for process in named] == [0, 0, 0], [process.text for process in named]
+    assert "client 2 did" in named[0].text
+    network.same_weights(loop, cluster.folder / "net")
+    secrets = [path.read_text().strip() for path in files]
+    written = [p for p in cluster.folder.rglob("*") if p.is_file() and "certs" not in p.parts]
+    assert not [p for p in written for s in secrets if s.encode() in p.read_bytes()]
+    assert not any(s in process.text for process in (server, *named) for s in secrets)
+
+
+def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(cluster, network) -> None:
+    resource = pytest.importorskip("resource")
+    server = cluster.serve("train.checkpoint_every=2", "train.epochs=50")
+    clients = [cluster.join(number) for number in range(3)]
+    folder = cluster.folder / "net" / "checkpoints"
+    network.until(lambda: len(network.checkpoint.steps(folder)) > 2, "checkpoints")
+    # From now on no file of the server may grow: the nearest thing to a full disk that needs no rights.
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    assert server.wait() == 1, server.text
+    assert "cannot be written" in server.text
+    assert "Traceback" not in server.text
+    assert network.checkpoint.latest(folder) is not None
+    for client in clients:
+        assert client.wait() == 1
+        assert "the run ended" in client.text
