@@ -1,8 +1,8 @@
 """Runs `cutlayer` commands as processes of their own without loading PyTorch for each: it forks.
 
-Started as a program, it loads everything once and then forks a child for each line of JSON on standard input:
-{"args": [...], "output": path, "cwd": path, "env": {...}}. It answers with the child's process id. A child writes
-its exit code beside its output. When the input ends, all children are killed.
+Started as a program, it loads everything once and then forks a child for each line of JSON on standard
+input: {"args": [...], "output": path, "cwd": path, "env": {...}}. It answers with the child's process id. A
+child writes its exit code beside its output. When the input ends, all children are killed.
 """
 
 import json
@@ -37,6 +37,7 @@ def child(request: dict) -> None:
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode) for fd, mode in ((0, "r"), (1, "w"), (2, "w")))
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
+    sys.path[:0] = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.argv = ["cutlayer", *request["args"]]
     code: object = 0
     try:

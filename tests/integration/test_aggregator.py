@@ -33,9 +33,14 @@ def test_the_split_server_never_sees_what_clients_share(cluster, network, settin
     assert [client.wait() for client in clients] == [0, 0, 0], [client.text for client in clients]
     aggregator.send(signal.SIGINT)
     assert aggregator.wait() == 0, aggregator.text
-    losses = [[r["loss"] for r in network.plain(d) if r["kind"] == "step"] for d in (cluster.folder / "net", loop)]
+    losses = [
+        [r["loss"] for r in network.plain(d) if r["kind"] == "step"] for d in (cluster.folder / "net", loop)
+    ]
     assert losses[0] == losses[1]
-    scores = [[r["test_loss"] for r in network.plain(d) if r["kind"] == "epoch"] for d in (cluster.folder / "net", loop)]
+    scores = [
+        [r["test_loss"] for r in network.plain(d) if r["kind"] == "epoch"]
+        for d in (cluster.folder / "net", loop)
+    ]
     assert scores[0] == scores[1]
     # What each process has seen.
     seen = {name: received(cluster.folder / f"{name}.jsonl") for name in ("server", "aggregator")}

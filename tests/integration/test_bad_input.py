@@ -6,14 +6,14 @@ import pytest
 
 from cutlayer.wire import certs, tokens
 
-DATA = '''
+DATA = """
 import torch
 from cutlayer.run.data import Dataset
 
 def other():
     split = Dataset(torch.rand(40, 20), torch.randint(3, (40,)), classes=3)
     return split, split
-'''
+"""
 
 
 def fails(process, *said: str) -> None:
@@ -53,9 +53,7 @@ def test_data_and_models_that_do_not_fit(cluster) -> None:
     server.says("waiting for clients 1, 2")
     wrong = ("--data", "mine:other", "--as", "1")
     where = f"127.0.0.1:{cluster.port}"
-    other = cluster.nursery.start(
-        "join", where, *wrong, cwd=cluster.folder, PYTHONPATH=str(cluster.folder)
-    )
+    other = cluster.nursery.start("join", where, *wrong, cwd=cluster.folder, PYTHONPATH=str(cluster.folder))
     fails(other, "client 1's data do not fit", "[20]")
     missing = cluster.nursery.start(
         "join", where, "--data", "nowhere/photos", "--as", "1", cwd=cluster.folder
@@ -107,8 +105,9 @@ def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(cluster, network
     clients = [cluster.join(number) for number in range(3)]
     folder = cluster.folder / "net" / "checkpoints"
     network.until(lambda: len(network.checkpoint.steps(folder)) > 2, "checkpoints")
-    # From now on no file of the server may grow: the nearest thing to a full disk that needs no rights.
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    # From now on the records cannot grow: the nearest thing to a full disk that needs no rights.
+    size = (cluster.folder / "net" / "records.jsonl").stat().st_size
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     assert server.wait() == 1, server.text
     assert "cannot be written" in server.text
     assert "Traceback" not in server.text

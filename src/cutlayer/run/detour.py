@@ -1,7 +1,8 @@
 """A client's way to an aggregator that runs alone, in step with what the server says.
 
-Two connections have no common order. The server says `Elsewhere` where a message of the aggregator belongs, and
-what it says after that waits. Both name the stretch of the run (the era), so that nothing of an earlier one is taken.
+Two connections have no common order. The server says `Elsewhere` where a message of the aggregator belongs,
+and what it says after that waits. Both name the stretch of the run (the era), so that nothing of an earlier
+one is taken.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A client's end: one stream to the server, made anew whenever it breaks.
 
-The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages belong
-to a conversation; after a Welcome a new one begins, and answers that are still on their way to the old one go
-nowhere.
+The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages
+belong to a conversation; after a Welcome a new one begins, and answers that are still on their way to the
+old one go nowhere.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Connection:
             await asyncio.sleep(pause * random.uniform(0.5, 1))
 
     async def _once(self) -> Exception | None:
-        """One stream, to its end. The error, if it should be made anew after a pause; None to do so at once."""
+        """One stream, to its end. An error if there should be a pause before the next one."""
         channel = self._security.channel(self.address, options())
         try:
             method = channel.stream_stream(

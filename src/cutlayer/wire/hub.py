@@ -4,8 +4,8 @@ The loop runs in its own thread and calls `send` and `receive` here; `service.py
 loop. Both meet at the peers, under one lock that nobody holds while working or waiting for the network.
 
 What happens when a client is lost is the policy's business. Under `wait` the run waits: a client whose
-connection broke comes back and continues its conversation; one whose process died has lost its state, so all go
-back to the last checkpoint (`RollbackError`). Under `drop` the step goes on without it.
+connection broke comes back and continues its conversation; one whose process died has lost its state, so
+all go back to the last checkpoint (`RollbackError`). Under `drop` the step goes on without it.
 """
 
 from __future__ import annotations

@@ -44,8 +44,8 @@ class Stream:
 class Peer:
     """One client of the run.
 
-    It is *absent* without a stream; *waiting* when its stream is ready; a *member* of the present era while it
-    has a conversation, connected or not.
+    It is *absent* without a stream; *waiting* when its stream is ready; a *member* of the present era while
+    it has a conversation, connected or not.
     """
 
     number: int

@@ -1,8 +1,8 @@
 """Nothing lost, nothing twice: the numbers of messages on a connection that may break and come back.
 
-Each side numbers what it sends and keeps it until the other side has confirmed it; each message confirms what
-has arrived. After a new connection both sides tell what they have received, and the rest is sent again. Clients
-and server speak in turn, so only a few messages are ever kept.
+Each side numbers what it sends and keeps it until the other side has confirmed it; each message confirms
+what has arrived. After a new connection both sides tell what they have received, and the rest is sent
+again. Clients and server speak in turn, so only a few messages are ever kept.
 """
 
 from __future__ import annotations

@@ -265,8 +265,9 @@ def options(limits: Limits) -> list[tuple[str, int]]:
 def _check_hello(hello: Any) -> None:
     if hello.protocol != VERSION:
         raise RefusedError(
-            f"the client speaks version {hello.protocol} of the protocol (cutlayer {hello.release or '?'}), this "
-            f"server version {VERSION}; install the same release of cutlayer on both"
+            f"the client speaks version {hello.protocol} of the protocol (cutlayer "
+            f"{hello.release[:20] or '?'}), this server version "
+            f"{VERSION}; install the same release of cutlayer on both"
         )
     if len(hello.incarnation) != 16 or hello.attempt < 1:
         raise RefusedError("a damaged Hello: 16 random bytes and an attempt from 1 are expected")
