@@ -5,6 +5,7 @@ input: {"args": [...], "output": path, "cwd": path, "env": {...}}. It answers wi
 child writes its exit code beside its output. When the input ends, all children are killed.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -24,6 +25,11 @@ def preload() -> None:
     import cutlayer.run.driver
     import cutlayer.run.join
     import cutlayer.run.serve  # noqa: F401
+
+    # An optimizer's first step loads seconds' worth of PyTorch's compiler.
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], lr=0.1, momentum=0.9).step()
 
 
 def child(request: dict) -> None:
@@ -50,8 +56,9 @@ def child(request: dict) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     Path(f"{output}.exit").write_text(str(int(code or 0)))  # type: ignore[call-overload]
-    # As a program ends: what is registered for the end runs, too.
-    sys.exit(code)
+    # What is registered for the end runs; taking down PyTorch object by object would take a second.
+    atexit._run_exitfuncs()
+    os._exit(int(code or 0))  # type: ignore[call-overload]
 
 
 def main() -> None:
