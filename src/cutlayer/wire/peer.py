@@ -57,7 +57,7 @@ class Peer:
     ready: Any = None
     """What the waiting stream has told about its data."""
     conversation: Reliable | None = None
-    inbox: deque[bytes] = field(default_factory=deque)
+    inbox: deque[memoryview] = field(default_factory=deque)
     failure: Any = None
 
     @property
