@@ -209,7 +209,7 @@ def many(arguments: argparse.Namespace) -> Figures:
 
 
 def link(arguments: argparse.Namespace) -> Figures:
-    """Time of a step on 100mbit at the shallow cut, ms against dense, and what the link's formula predicts."""
+    """Time of a step on 100mbit at the shallow cut, ms against dense, and what the link's formula says."""
     figures: Figures = {"link": "100mbit"}
     for codec in ("dense", "ms:ratio=0.99,bits=2"):
         config = configure(

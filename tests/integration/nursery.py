@@ -1,10 +1,11 @@
 """Runs `cutlayer` commands as processes of their own without loading PyTorch for each: it forks.
 
-Started as a program, it loads everything once and then forks a child for each line of JSON on standard input:
-{"args": [...], "output": path, "cwd": path, "env": {...}}. It answers with the child's process id. A child writes
-its exit code beside its output. When the input ends, all children are killed.
+Started as a program, it loads everything once and then forks a child for each line of JSON on standard
+input: {"args": [...], "output": path, "cwd": path, "env": {...}}. It answers with the child's process id. A
+child writes its exit code beside its output. When the input ends, all children are killed.
 """
 
+import atexit
 import json
 import os
 import signal
@@ -25,6 +26,11 @@ def preload() -> None:
     import cutlayer.run.join
     import cutlayer.run.serve  # noqa: F401
 
+    # An optimizer's first step loads seconds' worth of PyTorch's compiler.
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], lr=0.1, momentum=0.9).step()
+
 
 def child(request: dict) -> None:
     os.setsid()
@@ -37,6 +43,7 @@ def child(request: dict) -> None:
     sys.stdin, sys.stdout, sys.stderr = (os.fdopen(fd, mode) for fd, mode in ((0, "r"), (1, "w"), (2, "w")))
     os.chdir(request["cwd"])
     os.environ.update(request["env"])
+    sys.path[:0] = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.argv = ["cutlayer", *request["args"]]
     code: object = 0
     try:
@@ -49,8 +56,9 @@ def child(request: dict) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     Path(f"{output}.exit").write_text(str(int(code or 0)))  # type: ignore[call-overload]
-    # As a program ends: what is registered for the end runs, too.
-    sys.exit(code)
+    # What is registered for the end runs; taking down PyTorch object by object would take a second.
+    atexit._run_exitfuncs()
+    os._exit(int(code or 0))  # type: ignore[call-overload]
 
 
 def main() -> None:

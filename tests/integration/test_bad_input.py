@@ -105,8 +105,9 @@ def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(cluster, network
     clients = [cluster.join(number) for number in range(3)]
     folder = cluster.folder / "net" / "checkpoints"
     network.until(lambda: len(network.checkpoint.steps(folder)) > 2, "checkpoints")
-    # From now on no file of the server may grow: the nearest thing to a full disk that needs no rights.
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+    # From now on the records cannot grow: the nearest thing to a full disk that needs no rights.
+    size = (cluster.folder / "net" / "records.jsonl").stat().st_size
+    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     assert server.wait() == 1, server.text
     assert "cannot be written" in server.text
     assert "Traceback" not in server.text

@@ -85,8 +85,8 @@ class Intruder:
         self.channel.close()
 
 
-def data(number: int, message: bytes) -> Any:
-    return U(data=message_class("Data")(number=number, message=message))
+def data(number: int, message: tuple[bytes, ...]) -> Any:
+    return U(data=message_class("Data")(number=number, message=b"".join(message)))
 
 
 def ready_like(offer: Any) -> Any:
@@ -105,7 +105,7 @@ def test_strangers_and_liars_are_refused_and_the_run_is_undisturbed(cluster, net
         "version 9": hello(protocol=9),
         "damaged Hello": hello(incarnation=b"short"),
         "there is no client 7": hello(claims=7),
-        "Hello was expected": data(1, b"x"),
+        "Hello was expected": data(1, (b"x",)),
     }
     for reason, message in refusals.items():
         stranger = Intruder(port)
@@ -114,7 +114,7 @@ def test_strangers_and_liars_are_refused_and_the_run_is_undisturbed(cluster, net
         stranger.close()
     loud = Intruder(port)
     loud.ask(hello(claims=1))
-    loud.say(data(1, bytes(3 << 20)))
+    loud.say(data(1, (bytes(3 << 20),)))
     with pytest.raises(grpc.RpcError) as error:
         list(loud.answers)
     assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED

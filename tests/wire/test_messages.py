@@ -11,6 +11,7 @@ from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.messages import (
     TYPES,
     Ask,
+    Elsewhere,
     Evaluate,
     Gradient,
     Labels,
@@ -19,6 +20,7 @@ from cutlayer.wire.messages import (
     Scores,
     Share,
     Smashed,
+    State,
     SyncDown,
     SyncUp,
     Turn,
@@ -38,6 +40,8 @@ EXAMPLES: list[Message] = [
     Ask(7, Share.BUFFERS),
     Evaluate(0, 100, 200),
     Scores(0, 100, 12.5, 90, 99),
+    State(7, b"safetensors"),
+    Elsewhere(7),
 ]
 
 

@@ -53,8 +53,8 @@ def aggregate(
 ) -> None:
     """Average what clients share, apart from the split server, which then never holds their weights.
 
-    Give it the settings that `cutlayer serve` gets, and give `serve` its address with --aggregator: it tells the
-    clients. It serves until Ctrl-C, and keeps what it needs to go on in --out.
+    Give it the settings that `cutlayer serve` gets, and give `serve` its address with --aggregator: it
+    tells the clients. It serves until Ctrl-C, and keeps what it needs to go on in --out.
 
     \b
     Examples:

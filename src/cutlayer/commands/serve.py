@@ -115,8 +115,9 @@ def serve(
 ) -> None:
     """Train with clients on other machines: the split server, and the aggregator of what they share.
 
-    Waits for all clients (`cutlayer join`), hands each its settings, and trains. The data stay with the clients.
-    The run's directory is as that of `cutlayer train`. Beyond loopback TLS and credentials are needed.
+    Waits for all clients (`cutlayer join`), hands each its settings, and trains. The data stay with the
+    clients. The run's directory is as that of `cutlayer train`. Beyond loopback TLS and credentials are
+    needed.
 
     \b
     Examples:

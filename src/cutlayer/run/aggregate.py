@@ -1,7 +1,7 @@
 """`aggregate`: the aggregator in a process of its own, so that the split server never holds clients' weights.
 
-Clients send it what they share; the split server tells it whose shares make a mean and who gets it. It keeps the
-clients' states at checkpoints, in a directory of its own.
+Clients send it what they share; the split server tells it whose shares make a mean and who gets it. It
+keeps the clients' states at checkpoints, in a directory of its own.
 """
 
 from __future__ import annotations

@@ -1,15 +1,18 @@
 """A client's way to an aggregator that runs alone, in step with what the server says.
 
-Two connections have no common order. The server says `Elsewhere` where a message of the aggregator belongs, and
-what it says after that waits. Both name the stretch of the run (the era), so that nothing of an earlier one is taken.
+Two connections have no common order. The server says `Elsewhere` where a message of the aggregator belongs,
+and what it says after that waits. Both name the stretch of the run (the era), so that nothing of an earlier
+one is taken.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
+from typing_extensions import Buffer
+
 from cutlayer.wire.connection import Connection, Event
-from cutlayer.wire.reliable import Reliable
+from cutlayer.wire.reliable import Parts, Reliable
 
 
 class Detour:
@@ -22,8 +25,8 @@ class Detour:
         self._era = ""
         self._aggregators_era = ""
         self._conversation: Reliable | None = None
-        self._here: deque[tuple[str, bytes]] = deque()
-        self._unsent: deque[bytes] = deque()
+        self._here: deque[tuple[str, Buffer]] = deque()
+        self._unsent: deque[Parts] = deque()
 
     def begin(self, era: str) -> None:
         """The server begins an era."""
@@ -39,17 +42,17 @@ class Detour:
             while self._unsent:
                 self.connection.send(self._conversation, self._unsent.popleft())
 
-    def arrived(self, message: bytes) -> None:
+    def arrived(self, message: Buffer) -> None:
         """A message of the aggregator."""
         self._here.append((self._aggregators_era, message))
 
-    def take(self) -> bytes | None:
+    def take(self) -> Buffer | None:
         """The next message of this era, if it is there."""
         if self._here and self._here[0][0] == self._era:
             return self._here.popleft()[1]
         return None
 
-    def send(self, message: bytes) -> None:
+    def send(self, message: Parts) -> None:
         """Send to the aggregator, now or when it has begun this era, too."""
         if self._aggregators_era == self._era:
             self.connection.send(self._conversation, message)

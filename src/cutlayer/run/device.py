@@ -20,8 +20,8 @@ from cutlayer.wire.messages import Message
 class Device:
     """Answers the server's offer, and then its messages.
 
-    `whole` says that the data are those of all clients: the device takes its part as a run in one process would.
-    Otherwise they are its own, all of them.
+    `whole` says that the data are those of all clients: the device takes its part as a run in one process
+    would. Otherwise they are its own, all of them.
     """
 
     def __init__(
@@ -42,7 +42,8 @@ class Device:
         """Load what the run needs; what to say of it."""
         if self.settings and (self.settings, self.client) != (offer.settings, offer.client):
             raise RefusedError(
-                "the server now offers another run, or another place in it; start the client again to take part"
+                "the server now offers another run, or another place in it; start the client again "
+                "to take part"
             )
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
         self.config = config_from_offer(offer.settings, where)

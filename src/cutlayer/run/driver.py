@@ -22,7 +22,7 @@ from cutlayer.run.epochs import EpochSums
 from cutlayer.run.interrupt import Interrupt
 from cutlayer.run.outcome import Outcome, Result, Scored
 from cutlayer.run.plan import Plan
-from cutlayer.run.progress import Display, Quiet
+from cutlayer.run.progress import Display
 from cutlayer.run.provenance import provenance
 from cutlayer.run.records import RecordWriter
 from cutlayer.run.tensorboard import TensorBoard
@@ -158,6 +158,10 @@ class Driver:
                 self.best = (scored.top1, self.session.number)
         record = self.sums.record(epoch, self.session.number, scored)
         record["simulated_seconds"] = self.session.timeline.clock.seconds
+        record["client_bytes"] = {
+            str(client): {"up": sent["up"], "down": sent["down"]}
+            for client, sent in self.session.meter.by_client().items()
+        }
         self._tell("epoch", record)
         self.sums = EpochSums()
         # After the record: a run killed in between repeats the evaluation and writes the record again.

@@ -92,8 +92,8 @@ def u_shaped_fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     weights = shares(step.samples, loop.weighting)
     gradients = {client: loop.receive_tensor(step, client, Gradient) for client in step.clients}
     with loop.timeline.server("server"):
-        # The weights enter the server's gradients but not what goes back to the clients. Who was lost in between
-        # has no gradient.
+        # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
+        # between has no gradient.
         scaled = {c: g * w for (c, g), w in zip(gradients.items(), weights, strict=True)}
         zeros = (torch.zeros_like(f) for f in features)
         joined = torch.cat([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])

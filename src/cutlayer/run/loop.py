@@ -138,8 +138,9 @@ class Loop:
     def gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
         """The step with those clients whose messages are there and in order.
 
-        A patient transport needs no such look: everybody will answer, and each is taken in turn. Otherwise the
-        messages are taken and decoded here, because the weights of a mean depend on who takes part in it.
+        A patient transport needs no such look: everybody will answer, and each is taken in turn. Otherwise
+        the messages are taken and decoded here, because the weights of a mean depend on who takes part in
+        it.
         """
         if self.transport.patient:
             return step
@@ -171,8 +172,8 @@ class Loop:
     def collect(self, step: Step, wait: bool) -> Step:
         """Take what clients send at the end of their turns, in client order: all, or what is there already.
 
-        Gradients are added up as they come, so that those of a thousand clients need not wait in memory. Gives
-        the step with those who ended it.
+        Gradients are added up as they come, so that those of a thousand clients need not wait in memory.
+        Gives the step with those who ended it.
         """
         turns = self._turns
         if not self.transport.patient:

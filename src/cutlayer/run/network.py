@@ -1,8 +1,8 @@
 """A run whose clients are elsewhere: the server's half, the loop, and the clients' states on their way.
 
-Clients keep nothing on disk. At a checkpoint they send their state, and it is stored as a run in one process
-stores it, so that everything that reads a run reads this one, too. When the run goes on from a checkpoint each
-client gets its state back.
+Clients keep nothing on disk. At a checkpoint they send their state, and it is stored as a run in one
+process stores it, so that everything that reads a run reads this one, too. When the run goes on from a
+checkpoint each client gets its state back.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.evaluate import evaluate
 from cutlayer.run.loop import Loop
-from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.offer import digest, settings_for_clients
+from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
 from cutlayer.run.setup import make_client, make_server, prepare_model, shares_model
@@ -177,7 +177,7 @@ class NetworkSession:
         self.loop.timeline.clock.restore(state["clock"])
 
     def _client_states(self) -> dict[int, dict[str, Tensor]]:
-        """What clients hold: of one if all hold the same weights. An absent one counts as the first present."""
+        """What clients hold; one is enough if all hold the same. The first stands in for absent ones."""
         if self.orders is not None:
             return {}
         members = self.hub.members()
@@ -191,7 +191,7 @@ class NetworkSession:
         return {0: first} if shares_model(self.config.train) else {c: found.get(c, first) for c in everybody}
 
     def _keep_elsewhere(self, orders: Orders) -> None:
-        """Have the clients' states kept by the aggregator. Only then is the server's checkpoint worth anything."""
+        """Have the clients' states kept by the aggregator, before the server's own."""
         members = self.hub.members()
         self.hub.announce(members, Ask(self.number, Share.STATE))
         for client in members:

@@ -94,7 +94,8 @@ class Fits:
         before = self._samples.setdefault(client, ready.samples)
         if before != ready.samples:
             raise RefusedError(
-                f"client {client} has {ready.samples} samples, but had {before} when the run began; give it the "
+                f"client {client} has {ready.samples} samples, but had {before} when the run began; "
+                "give it the "
                 "same data, or start a new run"
             )
         if self._evaluator and client == 0 and not ready.test_samples:

@@ -164,7 +164,8 @@ def _check(config: Config, listening: Listening) -> None:
     clients, names = config.train.clients, listening.clients
     if listening.security.auth and len(names) != clients:
         raise ConfigError(
-            f"the run has {clients} clients, but {len(names)} are named; name each in the token file, or with "
+            f"the run has {clients} clients, but {len(names)} are named; name each in the token "
+            "file, or with "
             "--names for certificates, or change train.clients"
         )
     if len(set(names)) != len(names):

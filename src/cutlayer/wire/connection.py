@@ -1,8 +1,8 @@
 """A client's end: one stream to the server, made anew whenever it breaks.
 
-The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages belong
-to a conversation; after a Welcome a new one begins, and answers that are still on their way to the old one go
-nowhere.
+The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages
+belong to a conversation; after a Welcome a new one begins, and answers that are still on their way to the
+old one go nowhere.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from cutlayer.errors import CutlayerError, MessageError, NetworkError
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
+from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
 from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
-from cutlayer.wire.reliable import Reliable
-from cutlayer.wire.service import shaped
+from cutlayer.wire.reliable import Parts, Reliable
+from cutlayer.wire.service import FAST, shaped
 
 _PING = 20_000
 _ANSWER = 60.0
@@ -79,10 +80,10 @@ class Connection:
         self._woken = self._background.run(_event())
         self._task = self._background.start(self._stay())
 
-    def send(self, conversation: Reliable | None, message: bytes) -> None:
+    def send(self, conversation: Reliable | None, message: Parts) -> None:
         """Answer within a conversation."""
         if conversation is not None and conversation is self.conversation:
-            conversation.send(message)
+            conversation.send(*message)
             self._wake()
 
     def prepared(self, event: Event, ready: Any) -> None:
@@ -135,19 +136,19 @@ class Connection:
             await asyncio.sleep(pause * random.uniform(0.5, 1))
 
     async def _once(self) -> Exception | None:
-        """One stream, to its end. The error, if it should be made anew after a pause; None to do so at once."""
+        """One stream, to its end. An error if there should be a pause before the next one."""
         channel = self._security.channel(self.address, options())
         try:
             method = channel.stream_stream(
                 TRAIN,
-                request_serializer=message_class("Up").SerializeToString,
-                response_deserializer=message_class("Down").FromString,
+                request_serializer=to_bytes,
+                response_deserializer=opener(DOWN, "Down"),
             )
             call = method(metadata=self._security.metadata)
             down = await self._hello(call)
             if down is grpc.aio.EOF:
                 return NetworkError(f"{self.address}: the server hung up")
-            kind = down.WhichOneof("content")
+            kind = content_of(down)
             cursor = 0
             if kind == "resume" and self.conversation is not None:
                 self.conversation.confirm(down.resume.received)
@@ -156,7 +157,7 @@ class Connection:
                 down = await self._offered(call, down.offer)
                 if down is grpc.aio.EOF:
                     return NetworkError(f"{self.address}: the server hung up")
-                if down.WhichOneof("content") == "welcome":
+                if content_of(down) == "welcome":
                     self._era = down.welcome.era
                     self.conversation = Reliable()
                     self.events.put(Event("welcome", down.welcome, self.conversation))
@@ -213,11 +214,10 @@ class Connection:
                 down = await call.read()
                 if down is grpc.aio.EOF:
                     return NetworkError(f"{self.address}: the server hung up")
-                if down.WhichOneof("content") != "data":
+                if content_of(down) != "data":
                     return self._goodbye(down)
-                data = down.data
                 try:
-                    message = conversation.accept(data.number, data.received, data.message)
+                    message = conversation.accept(down.number, down.received, down.message)
                 except MessageError as error:
                     return NetworkError(f"{self.address}: {error}")
                 self._well = time.monotonic()
@@ -228,12 +228,11 @@ class Connection:
             await asyncio.gather(writer, return_exceptions=True)
 
     async def _writer(self, call: Any, conversation: Reliable, cursor: int) -> None:
-        up, data = message_class("Up"), message_class("Data")
         async with contextlib.AsyncExitStack() as stack:
             write = await shaped(stack, self._link, Direction.UP, call.write)
             while True:
                 if self._failure is not None:
-                    await write(up(failed=self._failure), 0)
+                    await write(message_class("Up")(failed=self._failure), 0)
                     self._over = True
                     await call.done_writing()
                     return
@@ -243,12 +242,12 @@ class Connection:
                     self._woken.clear()
                     continue
                 cursor, message = found
-                packed = up(data=data(number=cursor, received=conversation.received, message=message))
-                await write(packed, len(message))
+                sealed = seal(UP, cursor, conversation.received, message)
+                await write(sealed, sum(map(len, message)))
 
     def _goodbye(self, down: Any) -> Exception | None:
         """What the server's last word means for this client."""
-        kind = down.WhichOneof("content")
+        kind = content_of(down)
         if kind != "goodbye":
             return NetworkError(f"{self.address}: the server sent {kind} where none is expected")
         goodbye = down.goodbye
@@ -272,6 +271,7 @@ def options() -> list[tuple[str, int]]:
         ("grpc.keepalive_time_ms", _PING),
         ("grpc.keepalive_timeout_ms", _PING // 2),
         ("grpc.http2.max_pings_without_data", 0),
+        *FAST,
     ]
 
 

@@ -4,8 +4,8 @@ The loop runs in its own thread and calls `send` and `receive` here; `service.py
 loop. Both meet at the peers, under one lock that nobody holds while working or waiting for the network.
 
 What happens when a client is lost is the policy's business. Under `wait` the run waits: a client whose
-connection broke comes back and continues its conversation; one whose process died has lost its state, so all go
-back to the last checkpoint (`RollbackError`). Under `drop` the step goes on without it.
+connection broke comes back and continues its conversation; one whose process died has lost its state, so
+all go back to the last checkpoint (`RollbackError`). Under `drop` the step goes on without it.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Hub:
         self.peers[client].ready = ready
         self.lock.notify_all()
 
-    def arrived(self, client: int, data: bytes) -> None:
+    def arrived(self, client: int, data: memoryview) -> None:
         """A message that is not a repetition."""
         peer = self.peers[client]
         if len(peer.inbox) >= self.limits.waiting:
@@ -298,12 +298,12 @@ class Hub:
 
     # Below, the lock is held, too.
 
-    def _send(self, client: int, message: Message, data: bytes) -> None:
+    def _send(self, client: int, message: Message, data: tuple[bytes, bytes]) -> None:
         with self.lock:
             peer = self.peers[client]
             if peer.conversation is None:
                 return
-            peer.conversation.send(data)
+            peer.conversation.send(*data)
             if peer.stream is not None:
                 peer.stream.wake()
         self.meter.add(message.kind, Direction.DOWN, message.size, client)

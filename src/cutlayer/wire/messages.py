@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
+from typing_extensions import Buffer
+
 from cutlayer.errors import MessageError
 from cutlayer.wire.meter import Kind
 
@@ -259,14 +261,15 @@ def _fields(cls: type[Message]) -> list[str]:
 _NAMES: dict[type[Message], list[str]] = {}
 
 
-def pack(message: Message) -> bytes:
-    """The message as one byte string."""
-    return message.head() + message.content
+def pack(message: Message) -> tuple[bytes, bytes]:
+    """The message as head and body, which are sent as one byte string."""
+    return message.head(), message.content
 
 
-def unpack(data: bytes) -> Message:
+def unpack(data: Buffer) -> Message:
     """The message in one byte string from another party."""
-    if not data:
+    view = memoryview(data)
+    if not view:
         raise MessageError("an empty message")
-    end = head_size(data[0])
-    return parse(data[:end], data[end:])
+    end = head_size(view[0])
+    return parse(bytes(view[:end]), bytes(view[end:]))

@@ -44,8 +44,8 @@ class Stream:
 class Peer:
     """One client of the run.
 
-    It is *absent* without a stream; *waiting* when its stream is ready; a *member* of the present era while it
-    has a conversation, connected or not.
+    It is *absent* without a stream; *waiting* when its stream is ready; a *member* of the present era while
+    it has a conversation, connected or not.
     """
 
     number: int
@@ -57,7 +57,7 @@ class Peer:
     ready: Any = None
     """What the waiting stream has told about its data."""
     conversation: Reliable | None = None
-    inbox: deque[bytes] = field(default_factory=deque)
+    inbox: deque[memoryview] = field(default_factory=deque)
     failure: Any = None
 
     @property

@@ -3,7 +3,8 @@
 They are made from the compiled description, `cutlayer.binpb`, because Python code that protoc generates works
 with one major version of protobuf only. After a change of the .proto:
 
-    python -m grpc_tools.protoc -I src/cutlayer/wire --descriptor_set_out=src/cutlayer/wire/cutlayer.binpb cutlayer.proto
+    cd src/cutlayer/wire
+    python -m grpc_tools.protoc -I . --descriptor_set_out=cutlayer.binpb cutlayer.proto
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
 """Nothing lost, nothing twice: the numbers of messages on a connection that may break and come back.
 
-Each side numbers what it sends and keeps it until the other side has confirmed it; each message confirms what
-has arrived. After a new connection both sides tell what they have received, and the rest is sent again. Clients
-and server speak in turn, so only a few messages are ever kept.
+Each side numbers what it sends and keeps it until the other side has confirmed it; each message confirms
+what has arrived. After a new connection both sides tell what they have received, and the rest is sent
+again. Clients and server speak in turn, so only a few messages are ever kept.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
+from typing import TypeVar
 
 from cutlayer.errors import MessageError
+
+T = TypeVar("T")
+Parts = tuple[bytes, ...]
 
 
 class Reliable:
@@ -20,7 +24,7 @@ class Reliable:
         self._lock = threading.Lock()
         self._sent = 0
         self._received = 0
-        self._kept: deque[tuple[int, bytes]] = deque()
+        self._kept: deque[tuple[int, Parts]] = deque()
 
     @property
     def received(self) -> int:
@@ -32,18 +36,18 @@ class Reliable:
         """How many messages wait to be sent or confirmed."""
         return len(self._kept)
 
-    def send(self, message: bytes) -> None:
-        """Give the next number to a message, and keep it."""
+    def send(self, *message: bytes) -> None:
+        """Give the next number to a message, in whatever parts it comes, and keep it."""
         with self._lock:
             self._sent += 1
             self._kept.append((self._sent, message))
 
-    def after(self, number: int) -> tuple[int, bytes] | None:
+    def after(self, number: int) -> tuple[int, Parts] | None:
         """The first kept message with a larger number, for whoever writes to the connection."""
         with self._lock:
             return next((item for item in self._kept if item[0] > number), None)
 
-    def accept(self, number: int, confirms: int, message: bytes) -> bytes | None:
+    def accept(self, number: int, confirms: int, message: T) -> T | None:
         """A message that arrived; None if it did before. What the other side has confirmed is forgotten."""
         self.confirm(confirms)
         with self._lock:

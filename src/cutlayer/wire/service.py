@@ -13,6 +13,7 @@ import grpc
 from cutlayer.errors import CutlayerError, MessageError, RefusedError
 from cutlayer.wire import log
 from cutlayer.wire.background import background
+from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.limits import Limits, Rate
 from cutlayer.wire.link import Link
@@ -23,6 +24,8 @@ from cutlayer.wire.protocol import TRAINING, VERSION, message_class
 from cutlayer.wire.shaping import DelayLine, Pacer
 
 _PING = 20_000
+#: Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
+FAST = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 4 << 20)]
 #: Sends a message that counts as so many bytes on a link.
 Write = Callable[[Any, int], Awaitable[None]]
 Identify = Callable[[Any], str | None]
@@ -55,8 +58,8 @@ class Service:
         """What to give to `grpc.aio.Server.add_generic_rpc_handlers`."""
         method = grpc.stream_stream_rpc_method_handler(
             self.train,
-            request_deserializer=message_class("Up").FromString,
-            response_serializer=message_class("Down").SerializeToString,
+            request_deserializer=opener(UP, "Up"),
+            response_serializer=to_bytes,
         )
         return grpc.method_handlers_generic_handler(TRAINING, {"Train": method})
 
@@ -198,19 +201,17 @@ class Service:
                 return
 
     def _take(self, up: Any, stream: Stream, client: int) -> None:
-        kind = up.WhichOneof("content")
+        kind = content_of(up)
         if kind == "failed":
             self.hub.failed(client, up.failed)
             return
         if kind != "data" or stream.conversation is None:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
-        data = up.data
-        message = stream.conversation.accept(data.number, data.received, data.message)
+        message = stream.conversation.accept(up.number, up.received, up.message)
         if message is not None and self.hub.peers[client].conversation is stream.conversation:
             self.hub.arrived(client, message)
 
     async def _writer(self, write: Write, stream: Stream) -> None:
-        down, data = message_class("Down"), message_class("Data")
         while True:
             while stream.control:
                 message = stream.control.popleft()
@@ -220,9 +221,9 @@ class Service:
             conversation = stream.conversation
             found = conversation.after(stream.cursor) if conversation else None
             if conversation is not None and found is not None:
-                number, content = found
-                message = down(data=data(number=number, received=conversation.received, message=content))
-                await write(message, len(content))
+                number, parts = found
+                sealed = seal(DOWN, number, conversation.received, parts)
+                await write(sealed, sum(map(len, parts)))
                 stream.cursor = number
                 continue
             await stream.woken.wait()
@@ -259,14 +260,16 @@ def options(limits: Limits) -> list[tuple[str, int]]:
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
+        *FAST,
     ]
 
 
 def _check_hello(hello: Any) -> None:
     if hello.protocol != VERSION:
         raise RefusedError(
-            f"the client speaks version {hello.protocol} of the protocol (cutlayer {hello.release or '?'}), this "
-            f"server version {VERSION}; install the same release of cutlayer on both"
+            f"the client speaks version {hello.protocol} of the protocol (cutlayer "
+            f"{hello.release[:20] or '?'}), this server version "
+            f"{VERSION}; install the same release of cutlayer on both"
         )
     if len(hello.incarnation) != 16 or hello.attempt < 1:
         raise RefusedError("a damaged Hello: 16 random bytes and an attempt from 1 are expected")
@@ -279,8 +282,8 @@ async def _read(context: Any, seconds: float, what: str, kind: str) -> Any:
         raise RefusedError(f"no {what} in {seconds:g} s") from None
     if up is grpc.aio.EOF:
         raise asyncio.CancelledError
-    if up.WhichOneof("content") != kind:
-        raise RefusedError(f"{what} was expected, not {up.WhichOneof('content')}")
+    if content_of(up) != kind:
+        raise RefusedError(f"{what} was expected, not {content_of(up)}")
     return up
 
 
