@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--root", default=".", help="where the data set lies")
     parser.add_argument("--model", default="resnet18")
     parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=100, help="samples a step, of all clients together")
+    parser.add_argument("--batch", type=int, default=160, help="samples a step, of all clients together")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
