@@ -168,10 +168,12 @@ void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsig
 }
 
 static inline uint32_t grid(float x, double lo, double scale) {
-  const double nudge = 6755399441055744.0;  // rounds to the nearest integer, ties to even
-  const double place = ((double(x) - lo) * scale + nudge) - nudge;
-  // Within the grid by construction, unless somebody changes the data meanwhile.
-  return place > 0 ? uint32_t(std::min(place, 65535.0)) : 0;
+  // Adding 1.5 * 2^52 rounds to an integer, ties to even, and leaves it in the lowest bits. Those are within the
+  // grid even if somebody changes the data meanwhile.
+  const double rounded = (double(x) - lo) * scale + 6755399441055744.0;
+  uint64_t bits;
+  std::memcpy(&bits, &rounded, 8);
+  return uint32_t(bits & 0xffff);
 }
 
 static double grid_scale(float lo, float hi) { return hi > lo ? 65535.0 / (double(hi) - double(lo)) : 0; }
