@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -18,6 +19,7 @@ class Background:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(_without_poller)
         self._thread = threading.Thread(target=self._turn, name="cutlayer-network", daemon=True)
         self._thread.start()
 
@@ -42,6 +44,13 @@ class Background:
     def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
+
+
+def _without_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Leave out what gRPC's poller complains of when its last object goes, or somebody else was faster."""
+    error = context.get("exception")
+    if not (isinstance(error, OSError) and error.errno in (errno.EBADF, errno.EAGAIN)):
+        loop.default_exception_handler(context)
 
 
 @cache
