@@ -24,7 +24,8 @@ def findings(records: Records, fixed_d: int, fixed_k: int, judged: bool) -> Find
                 over_d[what].setdefault(row, {})[int(d)] = r[what]
             if int(d) == fixed_d:
                 over_k[what].setdefault(row, {})[int(k)] = r[what]
-    fits = {(what, "d", row): _fit(p) for what, of in over_d.items() for row, p in of.items()}
+    # Of the sizes d the larger half: below, the cost of a call hides that of an element.
+    fits = {(what, "d", row): _fit(p, larger=True) for what, of in over_d.items() for row, p in of.items()}
     fits |= {(what, "k", row): _fit(p) for what, of in over_k.items() for row, p in of.items()}
     fitted = [
         [row, what, against, f.exponent.mean, f.exponent.low, f.exponent.high, f.r_squared]
@@ -59,10 +60,9 @@ def findings(records: Records, fixed_d: int, fixed_k: int, judged: bool) -> Find
     return Findings("Encoding and decoding time", claims, tables, plots)
 
 
-def _fit(points: dict[int, float]) -> Fit | None:
-    """Without the smaller half, where the cost of a call hides that of an element."""
+def _fit(points: dict[int, float], larger: bool = False) -> Fit | None:
     x = sorted(points)
-    x = x[len(x) // 2 :] if len(x) >= 6 else x
+    x = x[len(x) // 2 :] if larger and len(x) >= 6 else x
     return power_law(x, [points[a] for a in x]) if len(x) >= 3 else None
 
 
