@@ -54,7 +54,8 @@ class BiasTest:
     """Whether the mean of random vectors differs from what they should be.
 
     Half of the draws choose a direction, in which the other half are then tested: the interval is a plain
-    one of independent numbers, however many dimensions there are. Where it excludes 0 there is bias.
+    one of independent numbers, however many dimensions there are. Where it lies above 0 there is bias; below
+    0 it can only lie by chance, because a bias would have turned the direction its own way.
     """
 
     along: Interval
@@ -67,8 +68,8 @@ class BiasTest:
 
     @property
     def biased(self) -> bool:
-        """Whether the interval excludes 0."""
-        return self.along.excludes(0.0)
+        """Whether the interval lies above 0."""
+        return self.along.low > 0
 
 
 def bias_test(draws: Sequence[Tensor], target: Tensor, confidence: float = 0.95) -> BiasTest:

@@ -186,7 +186,6 @@ def _test(value: BiasTest) -> Record:
         "along": _interval(value.along),
         "size": value.size,
         "noise": value.noise,
-        "biased": value.biased,
         "draws": value.draws,
     }
 
