@@ -124,7 +124,7 @@ def serve(
       cutlayer serve --clients 3                              on this machine, for a try
       cutlayer join 127.0.0.1:50551 --data digits --whole     three times, in other terminals
       cutlayer serve my.toml --listen 0.0.0.0:50551 --cert certs/server.pem --key certs/server.key \\
-          --tokens certs/tokens.json --straggler drop --deadline 20 --quorum 8
+          --tokens certs/tokens.txt --straggler drop --deadline 20 --quorum 8
       cutlayer serve --resume --out runs/ms                   after a crash, or Ctrl-C
       cutlayer serve --model runs/ms --inference              answer `cutlayer predict --server`
     """
