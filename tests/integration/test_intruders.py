@@ -177,7 +177,8 @@ def test_floods_slow_readers_and_bombs_cost_the_server_little(cluster, network) 
     assert flood.ask(ready).WhichOneof("content") == "welcome"
     for number in range(200):
         flood.say(data(1 + number, pack(Smashed(number, bytes(1 << 19)))))
-    server.says("nobody asked for")
+    # Whether the server first has too many of them or first looks at one is a matter of moments.
+    server.says("nobody asked for|sent a Smashed of step [0-9]+; expected")
     flood.close()
     assert memory(server.pid) - before < 150
     # An honest client in its place, and the run goes on.
