@@ -124,6 +124,8 @@ class CodecConfig(_Section):
     up: CodecSpec = "none"
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
+    feedback: bool = True
+    """What `sync` drops is added to what is shared next (error feedback). Without it, a biased codec stays biased."""
     measure: bool = True
     """Record the compression error of each step; costs the client one decode."""
 

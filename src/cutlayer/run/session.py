@@ -17,7 +17,7 @@ from cutlayer.run.plan import Plan
 from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
 from cutlayer.run.timeline import Timeline
 from cutlayer.run.track import track_bias
-from cutlayer.run.worker import Worker
+from cutlayer.run.worker import OWN, Worker
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
 from cutlayer.split.vectors import assign
@@ -108,6 +108,9 @@ class Session:
             tensors |= {f"client.{i}.{name}": t for name, t in client_state(half).items()}
         if self.halves[0].shared and self.halves[0].buffers:
             tensors["clients.buffers"] = torch.stack([half.buffer_vector() for half in self.halves])
+        for i, worker in enumerate(self.workers):
+            tensors |= {f"client.{i}.{OWN}{name}": t for name, t in worker.own_state().items()}
+        tensors |= self.loop.aggregator.state()
         return tensors, {
             "number": self.loop.number,
             "trained": {str(client): n for client, n in self.loop.trained.items()},
@@ -127,6 +130,9 @@ class Session:
                 raise CheckpointError("the checkpoint is of a run with another number of clients")
             for half, vector in zip(self.halves, tensors["clients.buffers"], strict=True):
                 half.load_buffers(vector)
+        for i, worker in enumerate(self.workers):
+            worker.restore_own(under(f"client.{i}.{OWN}", tensors))
+        self.loop.aggregator.restore(tensors)
         self.loop.number = number
         self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
         self.loop.holder = int(state["holder"])

@@ -5,7 +5,7 @@ connection, hands each one to `handle` and takes the answers.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -18,11 +18,12 @@ from cutlayer.run.crossing import Crossings
 from cutlayer.run.data import Augment, Dataset, Sampler
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.examiner import Examiner
+from cutlayer.run.feedback import Memory
 from cutlayer.run.setup import Data
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
-from cutlayer.split.state import client_state, restore_client
+from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.wire import labels as packing
 from cutlayer.wire.messages import (
     Ask,
@@ -38,6 +39,9 @@ from cutlayer.wire.messages import (
     SyncUp,
     Turn,
 )
+
+#: How the names of tensors in a client's state begin that are its own even where clients share a model.
+OWN = "own."
 
 
 @dataclass(slots=True)
@@ -76,6 +80,8 @@ class Worker:
         self.crossings = crossings
         self.examiner = examiner
         self._open: _Open | None = None
+        elements = sum(p.numel() for p in half.model.parameters)
+        self.memory = Memory(elements) if crossings.feedback and elements else None
         self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
             Turn: self._begin,
             Smashed: self._on_features,
@@ -209,12 +215,26 @@ class Worker:
 
     def _on_state(self, message: State) -> Iterable[Message]:
         self._open = None
-        restore_client(self.half, from_bytes(message.body), message.number)
+        state = from_bytes(message.body)
+        restore_client(self.half, state, message.number)
+        self.restore_own(under(OWN, state))
         return ()
 
+    def own_state(self) -> dict[str, Tensor]:
+        """What only this client has, even where all share one model."""
+        return {} if self.memory is None else {"memory": self.memory.rest}
+
+    def restore_own(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `own_state` gave; from nothing if there is nothing."""
+        if self.memory is not None:
+            self.memory.restore(state.get("memory"))
+
     def _on_ask(self, message: Ask) -> Iterable[Message]:
-        if message.share == Share.STATE:
-            return [State(message.number, to_bytes(client_state(self.half)))]
+        if message.share in (Share.STATE, Share.OWN):
+            state = {f"{OWN}{name}": tensor for name, tensor in self.own_state().items()}
+            if message.share == Share.STATE:
+                state |= client_state(self.half)
+            return [State(message.number, to_bytes(state))]
         return [self._share(message.share, message.number, None)]
 
     def _on_evaluate(self, message: Evaluate) -> Iterable[Message]:
@@ -231,7 +251,7 @@ class Worker:
             if place is None or not vector.numel():
                 first = self.crossings.plain(vector)
             else:
-                first = self.crossings.encode(self.crossings.sync, vector, "sync-up", self.client, *place)
+                first = self.crossings.encode_shared(self.memory, vector, "sync-up", self.client, *place)
         if share != Share.GRADIENTS:
             # Means and variances stay exact: a variance that a lossy codec made negative is the end.
             second = self.crossings.plain(self.half.buffer_vector())
