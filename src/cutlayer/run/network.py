@@ -198,7 +198,7 @@ class NetworkSession:
 
     def _own_states(self) -> dict[str, Tensor]:
         """What each client has for itself where all share a model. One that is absent begins anew."""
-        if not self.loop.crossings.feedback:
+        if not self.loop.crossings.feedback and self.config.codec.rate == "fixed":
             return {}
         members = self.hub.members()
         self.hub.announce(members, Ask(self.number, Share.OWN))

@@ -40,6 +40,7 @@ class Service:
         aggregator: str = "",
         link: str = "",
         metrics: Metrics | None = None,
+        confirms: bool = False,
     ) -> None:
         self.hub = hub
         self.settings = settings
@@ -49,6 +50,8 @@ class Service:
         self.aggregator = aggregator
         self.link = link
         self.metrics = metrics
+        self.confirms = confirms
+        """Whether to confirm each message when it arrives."""
         self._strangers = 0
 
     def handler(self) -> Any:
@@ -206,6 +209,9 @@ class Service:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
         data = up.data
         message = stream.conversation.accept(data.number, data.received, data.message)
+        if self.confirms:
+            # At once, and not with the next message down: the client measures its uplink by it.
+            stream.say(data=message_class("Data")(received=stream.conversation.received))
         if message is not None and self.hub.peers[client].conversation is stream.conversation:
             self.hub.arrived(client, message)
 
