@@ -40,7 +40,7 @@ def _codec(spec: str) -> str:
 
 def _link(spec: str) -> str:
     try:
-        return "; ".join(map(str, parse_links(spec))) if spec else "none"
+        return "; ".join(map(str, parse_links(spec))) or "none"
     except CutlayerError as error:
         raise ValueError(str(error)) from None
 

@@ -77,7 +77,7 @@ class Link:
 
 def parse_links(spec: str) -> tuple[Link, ...]:
     """Links between semicolons, which clients get in turn: `20mbit,10ms; 2mbit,30ms`. None for `none`."""
-    return () if spec == "none" else tuple(Link.parse(piece.strip()) for piece in spec.split(";"))
+    return () if spec in ("none", "") else tuple(Link.parse(piece.strip()) for piece in spec.split(";"))
 
 
 class VirtualClock:
