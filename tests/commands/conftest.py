@@ -6,7 +6,18 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands import advise, compare, cuts, evaluate, export, partition, predict, recipes, serve, train
+from cutlayer.commands import (
+    advise,
+    compare,
+    cuts,
+    evaluate,
+    export,
+    partition,
+    predict,
+    recipes,
+    serve,
+    train,
+)
 
 Run = Callable[..., Result]
 COMMANDS = (advise, compare, cuts, evaluate, export, partition, predict, recipes, serve, train)

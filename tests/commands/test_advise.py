@@ -40,7 +40,10 @@ def test_a_run_is_cut_as_it_was_trained(run, trained):
     [
         (["tiny", "--link", "fast"], "is not understood"),
         (["tiny", "--link", "1mbit", "--device-speed", "quick"], "5gmadds"),
-        (["tiny", "--link", "1mbit", *FAST, "--codec", "qu:bits=1", "--error", "0"], "no codec keeps the error"),
+        (
+            ["tiny", "--link", "1mbit", *FAST, "--codec", "qu:bits=1", "--error", "0"],
+            "no codec keeps the error",
+        ),
         (["tinyy", "--link", "1mbit"], "no model 'tinyy'"),
         (["tiny", "--link", "1mbit", "--error", "-1"], "--error"),
         (["tiny", "--link", "1mbit", "--features", "absent.safetensors"], "absent.safetensors"),

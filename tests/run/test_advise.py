@@ -47,7 +47,9 @@ def test_codecs_and_sync_count() -> None:
     assert choice.up_bytes == frame + 5 + 100 // 4 + REPORT
     assert choice.down_bytes == TURN + 100 // 4 + 1280
     assert choice.bits == pytest.approx(8 * frame / 1280)
-    (alone,) = advise([POINT], FEATURES, [codec("qu:bits=4")], Setting(link, 1e9, 1e10, 10, sync_every=0), 0.1)
+    (alone,) = advise(
+        [POINT], FEATURES, [codec("qu:bits=4")], Setting(link, 1e9, 1e10, 10, sync_every=0), 0.1
+    )
     assert alone.up_bytes == frame + 5 + REPORT
 
 

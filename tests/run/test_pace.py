@@ -55,7 +55,7 @@ def test_bounds_are_checked(spec: str, says: str) -> None:
 
 
 def test_the_rule_by_hand() -> None:
-    """1000 elements on 10 kbit/s, half a second of work: 5000 bits, so 5 an element; 4 with a header of one bit."""
+    """1000 elements on 10 kbit/s, half a second of work: 5000 bits, so 5 an element, header included."""
     speed = [10_000.0]
     pace = Pace(ladder(codec("qu"), 1, 8), 1.0, lambda: speed[0])
     chosen = []

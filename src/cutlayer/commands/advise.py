@@ -16,7 +16,16 @@ from cutlayer.commands import show
 from cutlayer.commands.arrays import read_tensors
 from cutlayer.commands.cuts import build_for, meta, sample_shape
 from cutlayer.errors import ConfigError, FileError
-from cutlayer.run.advise import Choice, Setting, advise, candidates, feature_maps, measure_speed, relative, speed
+from cutlayer.run.advise import (
+    Choice,
+    Setting,
+    advise,
+    candidates,
+    feature_maps,
+    measure_speed,
+    relative,
+    speed,
+)
 from cutlayer.run.data.extras import need
 from cutlayer.split import CutPoint, cut_points
 from cutlayer.wire.link import Link
@@ -76,8 +85,8 @@ def advise_command(
 ) -> None:
     """Find the cut and the codec with the shortest training step on a link, within an error budget.
 
-    Work is counted in multiply-adds, bytes are those of real frames, errors are measured on feature maps: those of
-    a trained run, those given with --features, or else of an untrained model on random input.
+    Work is counted in multiply-adds, bytes are those of real frames, errors are measured on feature maps:
+    those of a trained run, those given with --features, or else of an untrained model on random input.
 
     \b
     Examples:
@@ -91,7 +100,9 @@ def advise_command(
         torch.set_num_threads(threads)
     chosen = Link.parse(link)
     codecs = [parse_codec(spec) for spec in codec or _default_codecs()]
-    subject = _of_run(model, batch, root) if Path(model).is_dir() else _of_name(model, shape, width, classes, batch)
+    subject = (
+        _of_run(model, batch, root) if Path(model).is_dir() else _of_name(model, shape, width, classes, batch)
+    )
     example = torch.zeros(1, *subject.inputs.shape[1:], device="meta")
     points = candidates(cut_points(meta(subject.model), example))
     maps, told = _maps(subject, points, features)
@@ -134,7 +145,10 @@ def _of_name(model: str, shape: str | None, width: int, classes: int, batch: int
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
     inputs = torch.randn(batch, *sample, generator=torch.Generator().manual_seed(0))
-    told = "errors on feature maps of an untrained model on random input, which compress otherwise than trained ones"
+    told = (
+        "errors on feature maps of an untrained model on random input; those of a trained model on real data "
+        "compress otherwise: give a run"
+    )
     return _Subject(f"{model}, width {width}", built, inputs, classes, told)
 
 
@@ -150,13 +164,12 @@ def _of_run(directory: str, batch: int, root: str | None) -> _Subject:
         settings["data"]["root"] = root
     test = prepare_data(from_mapping(settings, directory)).test
     inputs = run.card.preprocess().test(test.images[:batch])
-    told = f"errors on feature maps of the run {Path(directory).name} at step {run.step}, on {len(inputs)} test samples"
-    return _Subject(f"run {Path(directory).name}", run.model, inputs, run.card.classes, told)
+    name = f"run {Path(directory).name}"
+    told = f"errors on feature maps of the {name} at step {run.step}, on {len(inputs)} test samples"
+    return _Subject(name, run.model, inputs, run.card.classes, told)
 
 
-def _maps(
-    subject: _Subject, points: list[CutPoint], features: Path | None
-) -> tuple[dict[str, Tensor], str]:
+def _maps(subject: _Subject, points: list[CutPoint], features: Path | None) -> tuple[dict[str, Tensor], str]:
     if not points:
         raise ConfigError(f"{subject.name} has no cut with weights on both sides; see `cutlayer cuts`")
     if features is None:
@@ -167,22 +180,24 @@ def _maps(
         if name not in shapes or tuple(x.shape[1:]) != shapes[name]:
             known = ", ".join(f"{cut} {list(s)}" for cut, s in shapes.items())
             raise FileError(
-                f"{features}: {name} {list(x.shape)} is not a batch of what crosses a cut of this model: {known}"
+                f"{features}: {name} {list(x.shape)} is not a batch of what crosses a cut of this model: "
+                f"{known}"
             )
     return given, f"errors on the feature maps in {features.name}"
 
 
 def _assumptions(setting: Setting, told: str, here: float | None) -> list[str]:
     every = setting.sync_every
-    sync = "one client, nothing averaged" if not every else (
-        f"clients' halves averaged each {every} steps" if every > 1 else "clients' gradients averaged each step"
-    )
+    what = "clients' gradients averaged each step"
+    if every != 1:
+        what = f"clients' halves averaged each {every} steps" if every else "one client, nothing averaged"
     found = [
         told,
         f"batches of {setting.batch}, {setting.classes} classes",
         f"client {show.count(setting.device)} and server {show.count(setting.server)} multiply-adds a second",
-        f"gradients down as {setting.down or 'float32'}, {sync} as {setting.sync or 'float32'}",
-        "a backward pass takes twice a forward pass; encoding, decoding, and what no multiply-add counts, take nothing",
+        f"gradients down as {setting.down or 'float32'}, {what} as {setting.sync or 'float32'}",
+        "a backward pass takes twice a forward pass",
+        "encoding, decoding, and all that multiply-adds do not count, take no time",
         "the server works for this client alone, and its own link is wide enough",
     ]
     if here is not None:
@@ -201,7 +216,8 @@ def _show(
             style="bold",
             soft_wrap=True,
         )
-    columns = ["cut", "codec", "error", "bits/elem", "up", "down", "client s", "up s", "server s", "down s", "step s"]
+    columns = ["cut", "codec", "error", "bits/elem", "up", "down"]
+    columns += ["client s", "up s", "server s", "down s", "step s"]
     shown = choices[: rows or None]
     cells = [_cells(choice) for choice in shown]
     title = f"{name} on {link}: shortest step first; error at most {budget:g}"
@@ -211,7 +227,14 @@ def _show(
 
 
 def _cells(choice: Choice) -> list[Any]:
-    times = (choice.client_seconds, choice.up_seconds, choice.server_seconds, choice.down_seconds, choice.seconds)
+    work = (choice.client_seconds, choice.up_seconds, choice.server_seconds, choice.down_seconds)
     error = f"{choice.error:.3g}" + ("" if choice.fits else " !")
     sizes = (show.size(choice.up_bytes), show.size(choice.down_bytes))
-    return [choice.cut, choice.codec, error, f"{choice.bits:.2f}", *sizes, *(f"{t:.3g}" for t in times)]
+    return [
+        choice.cut,
+        choice.codec,
+        error,
+        f"{choice.bits:.2f}",
+        *sizes,
+        *(f"{t:.3g}" for t in (*work, choice.seconds)),
+    ]

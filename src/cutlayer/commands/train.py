@@ -51,7 +51,9 @@ def train(
     track_bias: Annotated[
         str | None, Flag(help="also record gradient bias each N steps, as every=10", metavar="every=N")
     ] = None,
-    link: Annotated[str | None, Flag(help="also tell the time at a link, as 100mbit,10ms; several with ; between")] = None,
+    link: Annotated[
+        str | None, Flag(help="also tell the time at a link, as 100mbit,10ms; several with ; between")
+    ] = None,
     seed: Annotated[int | None, Flag(help="decides weights, order, partition and random codecs")] = None,
     out: Annotated[Path | None, Flag(help="the run's directory; made up if not given")] = None,
     overrides: Annotated[

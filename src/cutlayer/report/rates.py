@@ -22,8 +22,12 @@ def rate_plots(run: str, records: Sequence[dict[str, Any]]) -> list[Plot]:
     clients = sorted({client for record in steps for client in record["bits"]}, key=int)
     if len(clients) > _CLIENTS:
         x = [record["global_step"] for record in steps]
-        kinds = {"least": min, "median": statistics.median, "most": max}
-        series = [Series(name, x, [of(r["bits"].values()) for r in steps]) for name, of in kinds.items()]
+        chosen = [list(record["bits"].values()) for record in steps]
+        series = [
+            Series("least", x, [min(bits) for bits in chosen]),
+            Series("median", x, [statistics.median(bits) for bits in chosen]),
+            Series("most", x, [max(bits) for bits in chosen]),
+        ]
     else:
         series = []
         for client in clients:

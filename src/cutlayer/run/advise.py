@@ -152,8 +152,8 @@ def advise(
             x = features[point.name]
             try:
                 frame = codec.encode(x, seed=0)
-            except CutlayerError as error:
-                raise ConfigError(f"{codec} cannot carry what crosses {point.name}: {error}") from error
+            except CutlayerError as found:
+                raise ConfigError(f"{codec} cannot carry what crosses {point.name}: {found}") from found
             error = relative_error(x, decode(frame))
             smashed = len(frame) * setting.batch / len(x)
             choices.append(_choice(point, codec, error, smashed, setting, budget))

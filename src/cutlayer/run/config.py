@@ -67,10 +67,6 @@ Name = Annotated[str, BeforeValidator(_name)]
 CodecSpec = Annotated[str, AfterValidator(_codec)]
 
 
-def _families() -> str:
-    return ", ".join(FAMILIES)
-
-
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -138,7 +134,7 @@ class CodecConfig(_Section):
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
     feedback: bool = True
-    """What `sync` drops is added to what is shared next (error feedback). Without it, a biased codec stays biased."""
+    """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
     rate: Annotated[str, AfterValidator(_rate)] = "fixed"
     """`auto:min=1,max=8`: each client chooses its bits an element for `up` from its link and speed."""
     measure: bool = True
@@ -200,7 +196,9 @@ class Config(_Section):
     def _rate_fits(self) -> None:
         bounds = AutoRate.parse(self.codec.rate)
         if self.codec.up == "none":
-            raise ValueError(f"codec.rate: there is no codec.up whose rate could be chosen; use {_families()}")
+            raise ValueError(
+                f"codec.rate: there is no codec.up whose rate could be chosen; use {', '.join(FAMILIES)}"
+            )
         try:
             ladder(codec(self.codec.up), bounds.min, bounds.max)
         except CutlayerError as error:

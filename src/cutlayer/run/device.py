@@ -82,9 +82,7 @@ class Device:
         half = make_client(self.config, prepare_model(self.config, data.train)[1])
         codecs = self.config.codec
         pace = measured(self.rate or codecs.rate, codecs.up, self.gauge.take)
-        self._worker = Worker.build(
-            self.config, data, self.client, half, evaluator=self._tests, pace=pace
-        )
+        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, pace=pace)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""

@@ -22,7 +22,7 @@ from cutlayer.run.epochs import EpochSums
 from cutlayer.run.interrupt import Interrupt
 from cutlayer.run.outcome import Outcome, Result, Scored
 from cutlayer.run.plan import Plan
-from cutlayer.run.progress import Display, Quiet
+from cutlayer.run.progress import Display
 from cutlayer.run.provenance import provenance
 from cutlayer.run.records import RecordWriter
 from cutlayer.run.tensorboard import TensorBoard

@@ -1,7 +1,8 @@
 """Error feedback: what compression dropped of a shared vector is added to the next one.
 
-Gradients allow this and feature maps do not: gradients of successive steps add up in the weights, so what is missing
-from one can be made good by the next. For weights it keeps movements that are smaller than a quantizer's step.
+Gradients allow this and feature maps do not: gradients of successive steps add up in the weights, so what
+is missing from one can be made good by the next. Of weights it keeps movements that are smaller than a
+quantizer's step.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Memory:
         whole = x + self.rest
         frame = encode(whole)
         rest = whole - decode(frame)
-        # A codec whose error is larger than the vector (rk enlarges what it keeps, to be unbiased) would let the
-        # memory grow without bound, step by step: its errors are to be averaged out, not to be repaid.
+        # A codec whose error is larger than the vector (rk enlarges what it keeps, to be unbiased) would let
+        # the memory grow without bound: its errors are to be averaged out, not to be repaid.
         shrinks = torch.linalg.vector_norm(rest) <= torch.linalg.vector_norm(whole)
         self.rest = rest if shrinks else torch.zeros_like(rest)
         return frame
@@ -46,8 +47,8 @@ class Memory:
             self.rest = torch.zeros_like(self.rest)
         elif rest.shape != self.rest.shape:
             raise CheckpointError(
-                f"the error-feedback memory has {rest.numel()} elements in the checkpoint, and the clients' model "
-                f"{self.rest.numel()}"
+                f"the error-feedback memory has {rest.numel()} elements in the checkpoint, and the clients' "
+                f"model {self.rest.numel()}"
             )
         else:
             self.rest = rest.clone()

@@ -20,8 +20,8 @@ from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.evaluate import evaluate
 from cutlayer.run.loop import Loop
-from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.offer import digest, settings_for_clients
+from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
 from cutlayer.run.setup import make_client, make_server, prepare_model, shares_model

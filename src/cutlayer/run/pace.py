@@ -1,9 +1,9 @@
-"""A rate that follows the link: each client sends as many bits an element as its uplink carries while it computes.
+"""A rate that follows the link: each client sends as many bits an element as its uplink carries in time.
 
-Sending the smashed data may take `share` times as long as the client's own work of a step (data, forward, encode,
-decode, backward), so that a slow uplink never makes a step much longer than a slow processor would. The rate is the
-highest of a ladder that keeps to this, or the lowest there is. Frames describe themselves: the server decodes
-whatever comes.
+Sending the smashed data may take `share` times as long as the client's own work of a step (data, forward,
+encode, decode, backward), so that a slow uplink makes no step much longer than a slow processor would. The
+rate is the highest of a ladder that keeps to this, or the lowest there is. Frames describe themselves: the
+server decodes whatever comes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class AutoRate:
             found[name] = number
         bounds = cls(**found)
         if not bounds.min <= bounds.max <= 32:
-            raise ConfigError(f"the rate {spec!r}: min must not be above max, and max at most 32 bits an element")
+            raise ConfigError(
+                f"the rate {spec!r}: min must not be above max, and max at most 32 bits an element"
+            )
         return bounds
 
     def __str__(self) -> str:
@@ -128,7 +130,7 @@ def measured(spec: str, up: str, uplink: Callable[[], float | None]) -> Pace | N
 
 
 def simulated(spec: str, up: str, link: Link, madds: int, speed: float) -> Pace | None:
-    """The pace of a client in this process: its link is given, and its work reckoned, so that runs repeat exactly.
+    """The pace of a client in this process: its link is given and its work reckoned, so that runs repeat.
 
     `madds` are the multiply-adds of its half for one sample, `speed` how many it does in a second.
     """
@@ -141,7 +143,7 @@ def simulated(spec: str, up: str, link: Link, madds: int, speed: float) -> Pace 
 
 @torch.no_grad()
 def client_madds(parts: Sequence[nn.Module], example: Tensor) -> int:
-    """Multiply-adds of a client's parts for one sample: of all parts but the second, which is the server's."""
+    """Multiply-adds of a client's parts for one sample: of all but the second, which is the server's."""
     total, x = 0, example[:1]
     for place, part in enumerate(parts):
         was = part.training

@@ -61,7 +61,8 @@ def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
     """
     if up.name not in FAMILIES:
         raise ConfigError(
-            f"the rate of {up} cannot be chosen; give codec.up one of {', '.join(FAMILIES)} to use an automatic rate"
+            f"the rate of {up} cannot be chosen; an automatic rate needs a codec.up of the family "
+            f"{', '.join(FAMILIES)}"
         )
     make, least = FAMILIES[up.name]
     if up.name == "qu":

@@ -1,7 +1,8 @@
 """How fast messages really leave, as the other side's confirmations tell.
 
-A socket's buffers take a message long before it is through, so the time of a write says little. The time from the
-beginning of a write to the confirmation that the message has arrived says it all: one round trip, and the transfer.
+A socket's buffers take a message long before it is through, so the time of a write says little. The time
+from the beginning of a write to the confirmation that the message has arrived says it all: one round trip,
+and the transfer.
 """
 
 from __future__ import annotations
