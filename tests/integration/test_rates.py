@@ -27,14 +27,14 @@ def test_a_client_cannot_choose_what_the_server_fixes(cluster, network) -> None:
 
 def test_memories_survive_a_resume_over_the_network(cluster, network) -> None:
     """Half of the run, then the rest from the checkpoint: the same bits as in one process without a break."""
-    settings = ("codec.sync=sp:ratio=0.9", "train.checkpoint_every=3")
+    settings = ("codec.sync=sp:ratio=0.9", "train.checkpoint_every=3", "train.epochs=1", "train.clients=2")
     whole = cluster.train(*settings)
     server = cluster.serve(*settings)
-    clients = [cluster.join(number) for number in range(3)]
+    clients = [cluster.join(number) for number in range(2)]
     network.until(lambda: len(cluster.records()) >= 5, "five records")
     server.kill()
     again = cluster.serve(*settings, flags=("--resume",))
     assert again.wait() == 0, again.text
-    assert [client.wait() for client in clients] == [0, 0, 0], [client.text for client in clients]
+    assert [client.wait() for client in clients] == [0, 0], [client.text for client in clients]
     assert network.plain(cluster.folder / "net") == network.plain(whole)
     network.same_weights(whole, cluster.folder / "net")

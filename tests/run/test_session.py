@@ -125,7 +125,7 @@ def test_gradients_come_down_under_their_codec(
 
 
 def test_control_messages_are_small(start: Start) -> None:
-    """A step's control costs each client 26 bytes down (Turn) and 41 up (Report); 8 labels of 10 classes 4."""
+    """A step costs each client 26 bytes down (Turn) and 41 up (Report); 8 labels of 10 classes take 4."""
     session = start()
     sent = session.step().bytes
     clients = len(session.halves)
