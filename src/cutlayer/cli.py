@@ -7,6 +7,7 @@ import typer
 
 import cutlayer
 from cutlayer.commands import (
+    advise,
     aggregate,
     bench,
     certs,
@@ -58,6 +59,7 @@ for command in (
     bench,
     files,
     cuts,
+    advise,
     partition,
     recipes,
     train,

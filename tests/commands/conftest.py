@@ -6,10 +6,21 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands import compare, cuts, evaluate, export, partition, predict, recipes, serve, train
+from cutlayer.commands import (
+    advise,
+    compare,
+    cuts,
+    evaluate,
+    export,
+    partition,
+    predict,
+    recipes,
+    serve,
+    train,
+)
 
 Run = Callable[..., Result]
-COMMANDS = (compare, cuts, evaluate, export, partition, predict, recipes, serve, train)
+COMMANDS = (advise, compare, cuts, evaluate, export, partition, predict, recipes, serve, train)
 
 #: A run of a second: few digits, a thin model, two clients.
 SMALL = ["--clients", 2, "--epochs", 2, "--set", "model.width=4", "--set", "data.limit=120", "--threads", 1]

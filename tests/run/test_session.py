@@ -102,6 +102,37 @@ def test_every_byte_is_counted_once(start: Start, mode: str, monkeypatch: pytest
     assert counted["up/smashed"] < sum(o.raw_bytes["up/smashed"] for o in outcomes) / 4
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_come_down_under_their_codec(
+    start: Start, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a U-shape `down` also carries activations. The server's own backward pass stays exact."""
+    session = start(*MODES[mode], "codec.down=ms:ratio=0.9,rounding=nearest", "data.limit=60")
+    kinds = []
+    send = session.loop.transport.send
+
+    def watch(client: int, message: Message) -> None:
+        if isinstance(message, Smashed | Gradient):
+            kinds.append((type(message), str(inspect(message.body).codec).partition(":")[0]))
+        send(client, message)
+
+    monkeypatch.setattr(session.loop.transport, "send", watch)
+    outcome = session.step()
+    assert {name for _, name in kinds} == {"ms"}
+    assert {kind for kind, _ in kinds} == ({Smashed, Gradient} if "u-shaped" in mode else {Gradient})
+    assert 4 * outcome.bytes["down/gradients"] < outcome.raw_bytes["down/gradients"]
+    assert math.isfinite(session.step().loss if session.number < session.plan.total else outcome.loss)
+
+
+def test_control_messages_are_small(start: Start) -> None:
+    """A step costs each client 26 bytes down (Turn) and 41 up (Report); 8 labels of 10 classes take 4."""
+    session = start()
+    sent = session.step().bytes
+    clients = len(session.halves)
+    assert (sent["down/control"], sent["up/control"]) == (26 * clients, 41 * clients)
+    assert sent["up/labels"] == 4 * clients
+
+
 def test_labels_never_leave_the_client_in_a_u_shape(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     session = start(*U)
     seen = []

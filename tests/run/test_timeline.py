@@ -30,7 +30,7 @@ def test_the_slowest_client_counts_in_each_phase() -> None:
 
 
 def test_without_a_link_only_work_counts() -> None:
-    timeline = Timeline(None)
+    timeline = Timeline()
     timeline.begin(phases=3)
     timeline.up(0, 10**12)
     with timeline.server("server"):

@@ -36,7 +36,7 @@ EXAMPLES: list[Message] = [
     Gradient(2**40, b"frame"),
     SyncUp(7, b"weightsbuffers", Share.WEIGHTS, 7),
     SyncDown(7, b"mean", Share.GRADIENTS, 4, 0.05, False),
-    Report(7, 32, 0.5, 0.01, 1.0, 2.0, 3.0, 4.0, 5.0),
+    Report(7, 32, 0.5, 0.015625, 1.0, 2.0, 3.0, 4.0, 5.0),
     Ask(7, Share.BUFFERS),
     Evaluate(0, 100, 200),
     Scores(0, 100, 12.5, 90, 99),

@@ -40,6 +40,20 @@ def read_tensor(path: Path, name: str | None = None) -> Tensor:
     return tensors[name]
 
 
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """All tensors of a .safetensors file, by name."""
+    _exists(path)
+    if _kind(path) != ".safetensors":
+        raise FileError(f"{path}: several tensors with names are in a .safetensors file")
+    from safetensors.torch import load_file
+
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except Exception as error:
+        raise FileError(f"{path}: not a readable .safetensors file: {error}") from None
+    return found
+
+
 def write_tensor(path: Path, x: Tensor, *, force: bool) -> None:
     """Write a tensor, as what the file's ending says."""
     kind = _kind(path)

@@ -45,17 +45,20 @@ def compare(
 def comparison(runs: list[Summary]) -> Table:
     """Accuracy against bytes. The error is that of the smashed data under the codec."""
     timed = any(run.simulated_seconds is not None for run in runs)
-    columns = ["run", "codec up", "epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
+    other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
+    columns = ["run", "codec up", *(["down", "sync"] if other else [])]
+    columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
     columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
     rows = []
     for run in runs:
-        row = [run.run, run.codec, run.epochs, _percent(run.accuracy), _percent(run.best_accuracy)]
+        row = [run.run, run.codec, *([run.down_codec, run.sync_codec] if other else [])]
+        row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
         row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
         row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
-    return show.table("Accuracy against bytes", columns, rows, text=2)
+    return show.table("Accuracy against bytes", columns, rows, text=4 if other else 2)
 
 
 def traffic_table(run: Summary) -> Table:

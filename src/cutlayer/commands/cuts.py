@@ -47,10 +47,10 @@ def cuts(
       cutlayer cuts vgg19 --codec ms:ratio=0.99,bits=2
       cutlayer cuts mypackage.nets:make --input 3x64x64 --json
     """
-    sample = _shape(shape or _INPUTS.get(model, "3x32x32"))
-    built = _build(model, sample, width, classes)
+    sample = sample_shape(model, shape)
+    built = build_for(model, sample, width, classes)
     chosen = codec(codec_spec) if codec_spec else None
-    points = cut_points(_meta(built), torch.zeros(1, *sample, device="meta"))
+    points = cut_points(meta(built), torch.zeros(1, *sample, device="meta"))
     signed = _signed(built, points, sample) if chosen is not None else {}
     rows = [_row(point, model, chosen, batch, signed.get(point.name, True)) for point in points]
     if as_json:
@@ -73,14 +73,17 @@ def cuts(
     show.console().print(show.table(title, list(text), cells, text=2))
 
 
-def _shape(text: str) -> tuple[int, ...]:
+def sample_shape(model: str, text: str | None) -> tuple[int, ...]:
+    """The shape of one sample: as given, or what the paper feeds the model."""
+    text = text or _INPUTS.get(model, "3x32x32")
     pieces = text.lower().split("x")
     if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
         raise ModelError(f"--input {text!r} is not a shape; write it as 3x32x32")
     return tuple(int(piece) for piece in pieces)
 
 
-def _build(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.Module:
+def build_for(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.Module:
+    """A model for samples of that shape."""
     if len(sample) != 3:
         return models.build(model, classes=classes, width=width)
     return models.build(
@@ -88,7 +91,7 @@ def _build(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.
     )
 
 
-def _meta(model: nn.Module) -> nn.Module:
+def meta(model: nn.Module) -> nn.Module:
     """The model without its values: shapes and counts need none, and big models then cost nothing."""
     return copy.deepcopy(model).to("meta")
 

@@ -53,6 +53,10 @@ def join(
     link: Annotated[
         str | None, Flag(help="send no faster than this link, as 10mbit,20ms", rich_help_panel=_NETWORK)
     ] = None,
+    rate: Annotated[
+        str | None,
+        Flag(help="this client's own bounds, where the server lets clients choose, as auto:max=2"),
+    ] = None,
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print what was done as JSON")] = False,
@@ -86,7 +90,7 @@ def join(
     try:
         taken = join_run(
             address,
-            Device(data, root, whole=whole, cache=None if cache is None else str(cache)),
+            Device(data, root, whole=whole, cache=None if cache is None else str(cache), rate=rate),
             ClientSecurity.load(ca, cert, key, token_file, insecure=insecure),
             claims=number,
             retry=retry,

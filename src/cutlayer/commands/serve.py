@@ -31,6 +31,9 @@ def serve(
     ] = None,
     recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None,
     clients: Annotated[int | None, Flag(help="how many clients take part")] = None,
+    rate: Annotated[
+        str | None, Flag(help="let clients choose their bits an element: auto, or auto:min=1,max=8")
+    ] = None,
     overrides: Annotated[
         list[str] | None, Flag("--set", help="any setting, as train.epochs=5", metavar="A.B=C")
     ] = None,
@@ -170,7 +173,11 @@ def serve(
 
     if threads is not None:
         torch.set_num_threads(threads)
-    flags: dict[str, Any] = {"train.clients": clients, "output.dir": None if out is None else str(out)}
+    flags: dict[str, Any] = {
+        "train.clients": clients,
+        "codec.rate": rate,
+        "output.dir": None if out is None else str(out),
+    }
     given = {name: value for name, value in flags.items() if value is not None}
     settled = settle(config, recipe, given, overrides or [], resume)
     free_directory(settled, resume)

@@ -44,11 +44,16 @@ def train(
     codec: Annotated[str | None, Flag(help="codec for smashed data, as ms:ratio=0.99,bits=2")] = None,
     down: Annotated[str | None, Flag(help="codec for gradients on the way down")] = None,
     sync_codec: Annotated[str | None, Flag(help="codec for what clients average")] = None,
+    rate: Annotated[
+        str | None, Flag(help="let clients choose their bits an element: auto, or auto:min=1,max=8")
+    ] = None,
     mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None,
     track_bias: Annotated[
         str | None, Flag(help="also record gradient bias each N steps, as every=10", metavar="every=N")
     ] = None,
-    link: Annotated[str | None, Flag(help="also tell the time at a link, as 100mbit,10ms")] = None,
+    link: Annotated[
+        str | None, Flag(help="also tell the time at a link, as 100mbit,10ms; several with ; between")
+    ] = None,
     seed: Annotated[int | None, Flag(help="decides weights, order, partition and random codecs")] = None,
     out: Annotated[Path | None, Flag(help="the run's directory; made up if not given")] = None,
     overrides: Annotated[
@@ -74,6 +79,7 @@ def train(
       cutlayer train my.toml --clients 4 --codec qu:bits=4 --set train.momentum=0.8
       cutlayer train --mode u-shaped --cut layer1,fc          labels never leave the clients
       cutlayer train --codec ms --track-bias every=10         what compression does to gradients
+      cutlayer train --codec ms --rate auto --link "20mbit,10ms; 1mbit,30ms"   rates follow the links
       cutlayer train --resume --out runs/ms                   after a crash, or Ctrl-C
     """
     if quiet and as_json:
@@ -96,6 +102,7 @@ def train(
         "codec.up": codec,
         "codec.down": down,
         "codec.sync": sync_codec,
+        "codec.rate": rate,
         "train.mode": mode,
         "train.track_bias": None if track_bias is None else _every(track_bias),
         "link.spec": link,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError
+from cutlayer.report.rates import rate_plots
 from cutlayer.run.compare import summarize
 from cutlayer.run.records import read
 from cutlayer.run.reproduce.results import Axis, Plot, Result, Series, Table
@@ -28,7 +29,7 @@ _COLUMNS = (
 def describe(directories: Sequence[Path]) -> Result:
     """One result for all of these runs. Those that are still going are shown as far as they are."""
     names = _names(directories)
-    rows, epochs, causes = [], {}, []
+    rows, epochs, causes, rates = [], {}, [], []
     for directory in directories:
         name = names[directory]
         run = summarize(directory)
@@ -41,7 +42,9 @@ def describe(directories: Sequence[Path]) -> Result:
                 *(run.total / 1e6, run.uncompressed / 1e6, hours),
             ]
         )
-        epochs[name] = [r for r in read(directory / "records.jsonl") if r.get("kind") == "epoch"]
+        records = list(read(directory / "records.jsonl"))
+        epochs[name] = [r for r in records if r.get("kind") == "epoch"]
+        rates += rate_plots(name, records)
         causes.append(_provenance(directory))
     traffic = Table("traffic", "Bytes by kind", *_by_kind(directories, names))
     return Result(
@@ -49,7 +52,7 @@ def describe(directories: Sequence[Path]) -> Result:
         scale="as configured",
         title="Runs" if len(rows) > 1 else f"Run {rows[0][0]}",
         tables=[Table("runs", "Accuracy against bytes", _COLUMNS, rows), traffic],
-        plots=_plots(epochs),
+        plots=[*_plots(epochs), *rates],
         commands=list(dict.fromkeys(str(cause["command"]) for cause in causes if cause.get("command"))),
         provenance=causes[0],
         settings={names[d]: json.loads(settings(d).to_json()) | {"output": None} for d in directories},

@@ -66,6 +66,7 @@ class Averaging:
                     f"the aggregator has no checkpoint of step {order.step}; is --out right?"
                 )
             kept = checkpoint.load(path)
+        self.aggregator.restore({} if kept is None else kept.tensors)
         self.hub.dismiss("AGAIN", f"the run goes on from step {order.step}")
         self.hub.assemble()
         self.hub.begin(order.step, order.era)
@@ -96,7 +97,7 @@ class Averaging:
 
     def keep(self, order: Any) -> None:
         """Store the states that all clients have sent."""
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = self.aggregator.state()
         for client in range(self.config.train.clients):
             message = self.hub.receive(client)
             if not isinstance(message, State):

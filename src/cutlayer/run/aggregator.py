@@ -1,10 +1,11 @@
 """The aggregator: averages what clients share, and knows nothing else. It can live in its own process."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
 from cutlayer.run.crossing import Crossings
+from cutlayer.run.feedback import Memory
 from cutlayer.run.plan import Step
 from cutlayer.split.aggregate import Weighting, add_weighted, shares
 from cutlayer.wire.messages import Message, Share, SyncDown, SyncUp
@@ -12,6 +13,9 @@ from cutlayer.wire.transport import Transport
 
 #: The client number that the aggregator's own random draws go by.
 _NOBODY = (1 << 32) - 1
+
+#: The name of the aggregator's memory in a checkpoint.
+MEMORY = "aggregator.memory"
 
 
 class Aggregator:
@@ -23,10 +27,23 @@ class Aggregator:
     def __init__(self, crossings: Crossings, weighting: Weighting) -> None:
         self.crossings = crossings
         self.weighting = weighting
+        self.memory: Memory | None = None
+        """What compression has dropped of means; begins with the first one."""
 
     def running(self, samples: Sequence[int]) -> "RunningMean":
         """A mean over clients with so many samples, to which they are added in this order."""
         return RunningMean(self.crossings, shares(samples, self.weighting))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint needs of the aggregator."""
+        return {} if self.memory is None else {MEMORY: self.memory.rest}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Continue from what `state` gave."""
+        self.memory = None
+        if MEMORY in tensors:
+            self.memory = Memory(tensors[MEMORY].numel())
+            self.memory.restore(tensors[MEMORY])
 
     def check(self, shared: Message) -> None:
         """Raise if what a client shared cannot be decoded, before it can spoil a mean."""
@@ -46,7 +63,9 @@ class Aggregator:
 
     def deliver(self, mean: "RunningMean", step: Step, clients: Sequence[int], transport: Transport) -> int:
         """Send the mean to clients. Its size."""
-        message = mean.message(step)
+        if self.memory is None and self.crossings.feedback and mean.elements:
+            self.memory = Memory(mean.elements)
+        message = mean.message(step, self.memory)
         for client in clients:
             transport.send(client, message)
         return message.size
@@ -77,13 +96,18 @@ class RunningMean:
             if frame:
                 self._sums[i] = add_weighted(self._sums[i], self.crossings.decode(frame), weight)
 
-    def message(self, step: Step) -> SyncDown:
+    @property
+    def elements(self) -> int:
+        """How long the vector of gradients or weights is."""
+        return 0 if self._sums[0] is None else self._sums[0].numel()
+
+    def message(self, step: Step, memory: Memory | None = None) -> SyncDown:
         """The mean for all clients: gradients or weights under the sync codec, buffers as they are."""
         first, second = self._sums
         frame = b""
         if first is not None:
             place = (_NOBODY, step.epoch, step.step)
-            frame = self.crossings.encode(self.crossings.sync, first, "sync-down", *place)
+            frame = self.crossings.encode_shared(memory, first, "sync-down", *place)
         rest = self.crossings.plain(second) if second is not None else b""
         return SyncDown(step.number, frame + rest, self._share, len(frame), step.lr, False)
 

@@ -18,6 +18,7 @@ class Summary:
 
     run: str
     codec: str
+    down_codec: str
     sync_codec: str
     mode: str
     clients: int
@@ -90,6 +91,7 @@ def summarize(directory: str | Path) -> Summary:
     return Summary(
         run=Path(directory).name,
         codec=config.codec.up,
+        down_codec=config.codec.down,
         sync_codec=config.codec.sync,
         mode=config.train.mode,
         clients=config.train.clients,

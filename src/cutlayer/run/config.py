@@ -20,7 +20,9 @@ from cutlayer.codecs import codec
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.run.config_text import explain, parse_overrides, to_toml
 from cutlayer.run.data.partition import PARTITIONS
-from cutlayer.wire.link import Link
+from cutlayer.run.pace import AutoRate
+from cutlayer.run.rungs import FAMILIES, ladder
+from cutlayer.wire.link import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 Natural = Annotated[int, Field(ge=0, strict=True)]
@@ -38,7 +40,14 @@ def _codec(spec: str) -> str:
 
 def _link(spec: str) -> str:
     try:
-        return "none" if spec in ("none", "") else str(Link.parse(spec))
+        return "; ".join(map(str, parse_links(spec))) or "none"
+    except CutlayerError as error:
+        raise ValueError(str(error)) from None
+
+
+def _rate(spec: str) -> str:
+    try:
+        return "fixed" if spec in ("fixed", "") else str(AutoRate.parse(spec))
     except CutlayerError as error:
         raise ValueError(str(error)) from None
 
@@ -124,6 +133,10 @@ class CodecConfig(_Section):
     up: CodecSpec = "none"
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
+    feedback: bool = True
+    """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
+    rate: Annotated[str, AfterValidator(_rate)] = "fixed"
+    """`auto:min=1,max=8`: each client chooses its bits an element for `up` from its link and speed."""
     measure: bool = True
     """Record the compression error of each step; costs the client one decode."""
 
@@ -132,6 +145,9 @@ class LinkConfig(_Section):
     """The link between each client and the server."""
 
     spec: Annotated[str, AfterValidator(_link)] = "none"
+    """One for all, or several that clients get in turn: `20mbit,10ms; 2mbit,30ms`."""
+    device: Annotated[Real, Field(gt=0)] = 1e9
+    """Multiply-adds a second of a simulated client. Only an automatic rate asks for it."""
 
 
 class OutputConfig(_Section):
@@ -173,12 +189,28 @@ class Config(_Section):
             raise ValueError(f"train.warmup_epochs: {train.warmup_epochs} of {train.epochs} epochs")
         if train.nesterov and (train.optimizer != "sgd" or train.momentum == 0):
             raise ValueError("train.nesterov: needs optimizer = sgd with momentum")
+        if self.codec.rate != "fixed":
+            self._rate_fits()
         return self
+
+    def _rate_fits(self) -> None:
+        bounds = AutoRate.parse(self.codec.rate)
+        if self.codec.up == "none":
+            raise ValueError(
+                f"codec.rate: there is no codec.up whose rate could be chosen; use {', '.join(FAMILIES)}"
+            )
+        try:
+            ladder(codec(self.codec.up), bounds.min, bounds.max)
+        except CutlayerError as error:
+            raise ValueError(f"codec.rate: {error}") from None
 
     def identity(self) -> dict[str, Any]:
         """The settings that a checkpoint must share to be continued: all that shape the results."""
         settings: dict[str, Any] = json.loads(self.model_dump_json())
-        del settings["output"], settings["link"]
+        del settings["output"]
+        if self.codec.rate == "fixed":
+            # Otherwise the link decides what is sent.
+            del settings["link"]
         for name in ("root", "cache_dir"):
             del settings["data"][name]
         for name in ("checkpoint_every", "evaluate_batch", "track_bias"):

@@ -5,6 +5,7 @@ from torch import Tensor
 from cutlayer.codecs import Codec, codec, decode
 from cutlayer.run.config import CodecConfig
 from cutlayer.run.data.seeds import derive
+from cutlayer.run.feedback import Memory
 
 _DENSE = codec("dense")
 
@@ -28,6 +29,8 @@ class Crossings:
         self.down_evaluation = self.down.deterministic()
         self.exact = self.up == _DENSE
         self.measure = config.measure and not self.exact
+        self.feedback = config.feedback and self.sync != _DENSE
+        """Whether what `sync` drops is kept for the next time."""
         self.seed = seed
         self.limit: int | None = None
         """The most elements that a frame from another party may claim; None for the library's own limit."""
@@ -35,6 +38,16 @@ class Crossings:
     def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
         """A tensor as a frame. `what` keeps two crossings at the same place apart."""
         return how.encode(x, seed=derive(f"codec/{what}", self.seed, client, epoch, step))
+
+    def encode_shared(
+        self, memory: Memory | None, x: Tensor, what: str, client: int, epoch: int, step: int
+    ) -> bytes:
+        """What is averaged over clients as a frame, with what the memory still owes."""
+
+        def encode(y: Tensor) -> bytes:
+            return self.encode(self.sync, y, what, client, epoch, step)
+
+        return encode(x) if memory is None else memory.encode(x, encode, decode)
 
     @staticmethod
     def plain(x: Tensor) -> bytes:

@@ -12,8 +12,10 @@ from cutlayer.errors import DataError, RefusedError
 from cutlayer.run.config import Config
 from cutlayer.run.data import Augment, Dataset, Statistics, load, load_both, partition
 from cutlayer.run.offer import config_from_offer, describe, settings_for_clients
+from cutlayer.run.pace import AutoRate, measured
 from cutlayer.run.setup import Data, make_client, prepare_model
 from cutlayer.run.worker import Worker
+from cutlayer.wire.gauge import Gauge
 from cutlayer.wire.messages import Message
 
 
@@ -25,12 +27,22 @@ class Device:
     """
 
     def __init__(
-        self, source: str, root: str = ".", *, whole: bool = False, cache: str | None = None
+        self,
+        source: str,
+        root: str = ".",
+        *,
+        whole: bool = False,
+        cache: str | None = None,
+        rate: str | None = None,
     ) -> None:
+        """`rate` narrows or widens the bounds of the rate for this client, where clients choose."""
         self.source = source
         self.root = root
         self.whole = whole
         self.cache = cache
+        self.rate = None if rate is None else str(AutoRate.parse(rate))
+        self.gauge = Gauge()
+        """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
         self.settings = ""
         self.config: Config | None = None
@@ -48,6 +60,10 @@ class Device:
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
         self.config = config_from_offer(offer.settings, where)
         self.client, self.settings = offer.client, offer.settings
+        if self.rate is not None and self.config.codec.rate == "fixed":
+            raise RefusedError(
+                "the server's settings fix the rate; start it with --rate auto to let clients choose theirs"
+            )
         if self._data is None:
             self._data = self._load(self.config)
         # From the settings as understood here, not as received: a difference shows in the digest.
@@ -65,7 +81,9 @@ class Device:
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train)[1])
-        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests)
+        codecs = self.config.codec
+        pace = measured(self.rate or codecs.rate, codecs.up, self.gauge.take)
+        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, pace=pace)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""

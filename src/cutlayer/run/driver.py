@@ -233,7 +233,7 @@ class Driver:
             best_step=self.best[1] if self.best else 0,
             bytes=self.session.meter.snapshot(),
             seconds=time.monotonic() - self.began,
-            simulated_seconds=timeline.clock.seconds if timeline.link else None,
+            simulated_seconds=timeline.clock.seconds if timeline.links else None,
         )
 
 

@@ -65,7 +65,14 @@ class Client:
             events = _From(self._events, origin)
             number = claims if origin == SERVER else device.client
             return Connection(
-                where, security, claims=number, retry=retry, note=note, link=link, events=events
+                where,
+                security,
+                claims=number,
+                retry=retry,
+                note=note,
+                link=link,
+                events=events,
+                gauge=device.gauge if origin == SERVER else None,
             )
 
         self._connect = connect

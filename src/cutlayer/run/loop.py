@@ -32,7 +32,7 @@ from cutlayer.run.timeline import Timeline
 from cutlayer.split.aggregate import shares
 from cutlayer.split.server import ServerHalf
 from cutlayer.wire import labels as packing
-from cutlayer.wire.link import Link
+from cutlayer.wire.link import parse_links
 from cutlayer.wire.messages import (
     Ask,
     Gradient,
@@ -73,7 +73,7 @@ class Loop:
         self.weighting = config.train.weighting
         self.crossings = Crossings(config.codec, config.seed)
         self.aggregator = Aggregator(self.crossings, self.weighting)
-        self.timeline = Timeline(None if config.link.spec == "none" else Link.parse(config.link.spec))
+        self.timeline = Timeline(*parse_links(config.link.spec))
         self.number = 0
         self.trained: dict[int, int] = {}
         """Samples that each client has trained on since the weights were last averaged."""
@@ -84,6 +84,8 @@ class Loop:
         self._down: dict[int, int] = {}
         self._turns: Turns
         self._raw: dict[str, int] = {}
+        # Bits an element that clients chose, where they do.
+        self._chosen: dict[str, float] | None = None if config.codec.rate == "fixed" else {}
         # What was taken ahead of its turn.
         self._early: dict[int, Any] = {}
 
@@ -105,6 +107,8 @@ class Loop:
         self.number += 1
         outcome.bytes = self.transport.meter.since(before)
         outcome.raw_bytes, self._raw = self._raw, {}
+        if self._chosen is not None:
+            outcome.bits, self._chosen = self._chosen, {}
         outcome.seconds = self.timeline.seconds
         outcome.simulated = self.timeline.clock.seconds
         return outcome
@@ -311,6 +315,8 @@ class Loop:
                 f"step {step.number} has {planned} samples"
             )
         self._count_raw(Direction.UP, message, tensor)
+        if self._chosen is not None and isinstance(message, Smashed):
+            self._chosen[str(client)] = 8 * message.size / tensor.numel()
 
     def _count_raw(self, direction: Direction, message: Message, tensor: Tensor) -> None:
         key = f"{direction}/{message.kind}"

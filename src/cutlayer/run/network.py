@@ -27,6 +27,7 @@ from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
 from cutlayer.run.setup import make_client, make_server, prepare_model, shares_model
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.run.timeline import Timeline
+from cutlayer.run.worker import OWN
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.messages import Ask, Elsewhere, Share, State, SyncUp
@@ -148,7 +149,8 @@ class NetworkSession:
             for client, found in self._client_states().items():
                 tensors |= {f"client.{client}.{name}": t for name, t in found.items()}
             if shares_model(self.config.train) and self.orders is None:
-                tensors |= self._buffers()
+                tensors |= self._buffers() | self._own_states()
+        tensors |= self.loop.aggregator.state()
         return tensors, {
             "number": self.loop.number,
             "trained": {str(client): n for client, n in self.loop.trained.items()},
@@ -164,12 +166,15 @@ class NetworkSession:
         half = make_client(self.config, self._parts)
         for client in range(0 if self.orders is not None else self.config.train.clients):
             owner = 0 if shares_model(self.config.train) else client
-            found = under(f"client.{owner}.", tensors)
+            found = _common(under(f"client.{owner}.", tensors))
             if "clients.buffers" in tensors:
                 restore_client(half, found, number)
                 half.load_buffers(tensors["clients.buffers"][client])
                 found = client_state(half)
+            own = under(f"client.{client}.{OWN}", tensors)
+            found |= {f"{OWN}{name}": tensor for name, tensor in own.items()}
             self._states[client] = to_bytes(found)
+        self.loop.aggregator.restore(tensors)
         self.loop.number = number
         self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
         self.loop.holder = int(state["holder"])
@@ -187,8 +192,18 @@ class NetworkSession:
         found = {client: self._state_of(client) for client in self.hub.present(asked, 1)}
         if not found:
             raise RollbackError("no client is left that could tell its state")
-        first = next(iter(found.values()))
+        # What only one client has is nobody else's.
+        first = _common(next(iter(found.values())))
         return {0: first} if shares_model(self.config.train) else {c: found.get(c, first) for c in everybody}
+
+    def _own_states(self) -> dict[str, Tensor]:
+        """What each client has for itself where all share a model. One that is absent begins anew."""
+        if not self.loop.crossings.feedback and self.config.codec.rate == "fixed":
+            return {}
+        members = self.hub.members()
+        self.hub.announce(members, Ask(self.number, Share.OWN))
+        found = {client: self._state_of(client) for client in self.hub.present(members, 1)}
+        return {f"client.{client}.{name}": t for client, own in found.items() for name, t in own.items()}
 
     def _keep_elsewhere(self, orders: Orders) -> None:
         """Have the clients' states kept by the aggregator, before the server's own."""
@@ -241,7 +256,8 @@ class NetworkSession:
                 self._tests[client] = self.hub.test_samples(client)
                 self.hub.admit(client, self.number)
                 if self.number and isinstance(message, State):
-                    self.hub.send(client, message)
+                    body = to_bytes(_common(from_bytes(message.body)))
+                    self.hub.send(client, State(message.number, body))
             self.hub.note(f"client {client} is back at step {self.number}")
 
     @torch.no_grad()
@@ -267,3 +283,8 @@ class NetworkSession:
             yield
         finally:
             self.hub.meter = training
+
+
+def _common(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A client's state without what is its own."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(OWN)}

@@ -21,11 +21,14 @@ class Outcome:
     bytes: dict[str, int] = field(default_factory=dict)
     raw_bytes: dict[str, int] = field(default_factory=dict)
     """What the tensors at the cut would have cost as float32 without headers."""
+    bits: dict[str, float] = field(default_factory=dict)
+    """Bits an element of each client's smashed data, by its number, header included; where clients choose."""
     seconds: dict[str, float] = field(default_factory=dict)
     simulated: float = 0.0
 
     def record(self) -> dict[str, Any]:
         """The step's record: plain JSON."""
+        chosen = {"bits": self.bits} if self.bits else {}
         return {
             "global_step": self.step.number + 1,
             "epoch": self.step.epoch + 1,
@@ -37,6 +40,7 @@ class Outcome:
             "error": self.error,
             "bytes": self.bytes,
             "raw_bytes": self.raw_bytes,
+            **chosen,
             "seconds": self.seconds,
             "simulated_seconds": self.simulated,
         }

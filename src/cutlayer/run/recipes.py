@@ -100,6 +100,19 @@ _DIGITS: Settings = {
 _DEMO = {"dense": "dense", "sp": POLICIES["sp"], "ms": POLICIES["ms"]}
 
 
+# Total traffic: what travels up, down, and between clients, compressed one after the other.
+_MS = "ms:ratio=0.99,bits=2,rounding=nearest"
+TRAFFIC = {
+    "dense": ("none", "none", "none"),
+    "up": (_MS, "none", "none"),
+    "down8": (_MS, "qu:bits=8", "none"),
+    "down4": (_MS, "qu:bits=4", "none"),
+    "down-ms": (_MS, _MS, "none"),
+    "sync8": (_MS, "qu:bits=8", "qu:bits=8"),
+    "sync-sp": (_MS, "qu:bits=8", "sp:ratio=0.99"),
+}
+
+
 def _product(prefix: str, bases: dict[str, Settings]) -> dict[str, Settings]:
     return {
         f"{prefix}/{base}-{cut}-{policy}": _with(settings, codec, cut)
@@ -111,8 +124,13 @@ def _product(prefix: str, bases: dict[str, Settings]) -> dict[str, Settings]:
 
 def _with(settings: Settings, codec: str, cut: str | None = None) -> Settings:
     """The settings with a codec on the way up, which is what the paper compresses, and a cut."""
+    return _crossing(settings, codec, "none", "none", cut)
+
+
+def _crossing(settings: Settings, up: str, down: str, sync: str, cut: str | None = None) -> Settings:
+    """The settings with a codec for each way, and a cut."""
     result = copy.deepcopy(settings)
-    result["codec"] = {"up": codec, "down": "none", "sync": "none"}
+    result["codec"] = {"up": up, "down": down, "sync": sync}
     if cut is not None:
         result["model"]["cut"] = cut
     return {"seed": 0, **result}
@@ -122,6 +140,12 @@ RECIPES: dict[str, Settings] = {
     **{f"demo/digits-{name}": _with(_DIGITS, codec) for name, codec in _DEMO.items()},
     **_product("laptop", _LAPTOP),
     **_product("paper", _PAPER),
+    **{f"traffic/digits-{row}": _crossing(_DIGITS, *codecs) for row, codecs in TRAFFIC.items()},
+    **{
+        f"traffic/resnet18-cifar10-{cut}-{row}": _crossing(_LAPTOP["resnet18-cifar10"], *codecs, cut)
+        for cut in CUTS
+        for row, codecs in TRAFFIC.items()
+    },
 }
 
 

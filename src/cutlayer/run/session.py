@@ -1,26 +1,29 @@
 """A run in one process: the loop, all clients, and everything that a checkpoint needs of them."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.evaluate import current, evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
+from cutlayer.run.pace import Pace, client_madds, simulated
 from cutlayer.run.plan import Plan
 from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
 from cutlayer.run.timeline import Timeline
 from cutlayer.run.track import track_bias
-from cutlayer.run.worker import Worker
+from cutlayer.run.worker import OWN, Worker
+from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
 from cutlayer.split.vectors import assign
+from cutlayer.wire.link import parse_links
 from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.meter import Meter
 
@@ -40,9 +43,10 @@ class Session:
         self.server = make_server(config, parts)
         self.halves = make_clients(config, parts)
         self.meter = Meter()
+        pace = self._paces(parts)
         # The first client is the evaluator, who has the test set.
         self.workers = [
-            Worker.build(config, self.data, client, half, evaluator=client == 0)
+            Worker.build(config, self.data, client, half, evaluator=client == 0, pace=pace(client))
             for client, half in enumerate(self.halves)
         ]
         self.plan = Plan(config.train, [len(part) for part in self.data.parts])
@@ -108,6 +112,9 @@ class Session:
             tensors |= {f"client.{i}.{name}": t for name, t in client_state(half).items()}
         if self.halves[0].shared and self.halves[0].buffers:
             tensors["clients.buffers"] = torch.stack([half.buffer_vector() for half in self.halves])
+        for i, worker in enumerate(self.workers):
+            tensors |= {f"client.{i}.{OWN}{name}": t for name, t in worker.own_state().items()}
+        tensors |= self.loop.aggregator.state()
         return tensors, {
             "number": self.loop.number,
             "trained": {str(client): n for client, n in self.loop.trained.items()},
@@ -127,11 +134,27 @@ class Session:
                 raise CheckpointError("the checkpoint is of a run with another number of clients")
             for half, vector in zip(self.halves, tensors["clients.buffers"], strict=True):
                 half.load_buffers(vector)
+        for i, worker in enumerate(self.workers):
+            worker.restore_own(under(f"client.{i}.{OWN}", tensors))
+        self.loop.aggregator.restore(tensors)
         self.loop.number = number
         self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
         self.loop.holder = int(state["holder"])
         self.meter.restore(state["meter"])
         self.loop.timeline.clock.restore(state["clock"])
+
+    def _paces(self, parts: Sequence[Part]) -> Callable[[int], Pace | None]:
+        """What makes the pace of each client, if clients choose their rates."""
+        codecs, links = self.config.codec, parse_links(self.config.link.spec)
+        if codecs.rate == "fixed":
+            return lambda client: None
+        if not links:
+            raise ConfigError(
+                "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
+            )
+        madds = client_madds(parts, self.data.augment.test(self.data.train.images[:1]))
+        speed = self.config.link.device
+        return lambda client: simulated(codecs.rate, codecs.up, links[client % len(links)], madds, speed)
 
     def _models(self) -> list[ClientHalf]:
         """One half for each model that there is: a single one if clients share it."""

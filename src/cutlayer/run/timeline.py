@@ -30,8 +30,9 @@ class Timeline:
     one phase more in a U-shape. What the server sends belongs to the phase that follows its work.
     """
 
-    def __init__(self, link: Link | None) -> None:
-        self.link = link
+    def __init__(self, *links: Link) -> None:
+        self.links = links
+        """Clients get them in turn; without any, only work counts."""
         self.clock = VirtualClock()
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._clients: list[dict[int, float]] = []
@@ -87,8 +88,9 @@ class Timeline:
             self.clock.add(server)
 
     def _transfer(self, client: int, direction: Direction, nbytes: int, phase: int) -> None:
-        if self.link is not None:
-            self._add(client, self.link.seconds(direction, nbytes), phase)
+        if self.links:
+            link = self.links[client % len(self.links)]
+            self._add(client, link.seconds(direction, nbytes), phase)
 
     def _add(self, client: int, seconds: float, phase: int) -> None:
         line = self._clients[phase]

@@ -5,7 +5,7 @@ connection, hands each one to `handle` and takes the answers.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -18,11 +18,13 @@ from cutlayer.run.crossing import Crossings
 from cutlayer.run.data import Augment, Dataset, Sampler
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.examiner import Examiner
+from cutlayer.run.feedback import Memory
+from cutlayer.run.pace import Pace
 from cutlayer.run.setup import Data
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
-from cutlayer.split.state import client_state, restore_client
+from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.wire import labels as packing
 from cutlayer.wire.messages import (
     Ask,
@@ -38,6 +40,9 @@ from cutlayer.wire.messages import (
     SyncUp,
     Turn,
 )
+
+#: How the names of tensors in a client's state begin that are its own even where clients share a model.
+OWN = "own."
 
 
 @dataclass(slots=True)
@@ -67,6 +72,7 @@ class Worker:
         augment: Augment,
         crossings: Crossings,
         examiner: Examiner | None = None,
+        pace: Pace | None = None,
     ) -> None:
         self.client = client
         self.half = half
@@ -75,7 +81,10 @@ class Worker:
         self.augment = augment
         self.crossings = crossings
         self.examiner = examiner
+        self.pace = pace
         self._open: _Open | None = None
+        elements = sum(p.numel() for p in half.model.parameters)
+        self.memory = Memory(elements) if crossings.feedback and elements else None
         self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
             Turn: self._begin,
             Smashed: self._on_features,
@@ -88,7 +97,14 @@ class Worker:
 
     @classmethod
     def build(
-        cls, config: Config, data: Data, client: int, half: ClientHalf, *, evaluator: bool = False
+        cls,
+        config: Config,
+        data: Data,
+        client: int,
+        half: ClientHalf,
+        *,
+        evaluator: bool = False,
+        pace: Pace | None = None,
     ) -> "Worker":
         """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
         train = config.train
@@ -101,7 +117,7 @@ class Worker:
             drop_last=train.drop_last,
         )
         examiner = Examiner(half, data.test, data.augment, crossings) if evaluator else None
-        return cls(client, half, data.train, sampler, data.augment, crossings, examiner)
+        return cls(client, half, data.train, sampler, data.augment, crossings, examiner, pace)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message from the server."""
@@ -127,7 +143,10 @@ class Worker:
         torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
         smashed = self.half.forward(images)
         forwarded = perf_counter()
-        frame = self.crossings.encode(self.crossings.up, smashed, "up", *place)
+        up = self.crossings.up if self.pace is None else self.pace.choose(smashed.numel())
+        frame = self.crossings.encode(up, smashed, "up", *place)
+        if self.pace is not None:
+            self.pace.sent(len(frame), smashed.numel())
         encoded = perf_counter()
         self._open = state = _Open(turn, labels, error=0.0 if self.crossings.exact else math.nan)
         state.data, state.forward, state.encode = loaded - began, forwarded - loaded, encoded - forwarded
@@ -151,7 +170,8 @@ class Worker:
         loss, gradient = self.half.finish_forward(features, state.labels)
         state.loss = float(loss)
         forwarded = perf_counter()
-        frame = self.crossings.encode(self.crossings.up, gradient, "up-gradient", *place)
+        up = self.crossings.up if self.pace is None else self.pace.chosen.codec
+        frame = self.crossings.encode(up, gradient, "up-gradient", *place)
         state.decode += decoded - began
         state.forward += forwarded - decoded
         state.encode += perf_counter() - forwarded
@@ -172,20 +192,21 @@ class Worker:
             answers.append(self._share(share, message.number, (state.turn.epoch, state.turn.step)))
         shared = perf_counter()
         self._open = None
-        return [
-            *answers,
-            Report(
-                message.number,
-                samples=len(state.labels),
-                loss=state.loss,
-                error=state.error,
-                data=state.data,
-                forward=state.forward,
-                encode=state.encode + shared - done,
-                decode=state.decode + decoded - began,
-                backward=done - decoded,
-            ),
-        ]
+        report = Report(
+            message.number,
+            samples=len(state.labels),
+            loss=state.loss,
+            error=state.error,
+            data=state.data,
+            forward=state.forward,
+            encode=state.encode + shared - done,
+            decode=state.decode + decoded - began,
+            backward=done - decoded,
+        )
+        if self.pace is not None:
+            work = report.data + report.forward + report.encode + report.decode + report.backward
+            self.pace.worked(report.samples, work)
+        return [*answers, report]
 
     def _on_mean(self, message: SyncDown) -> Iterable[Message]:
         first, second = message.frames
@@ -209,12 +230,31 @@ class Worker:
 
     def _on_state(self, message: State) -> Iterable[Message]:
         self._open = None
-        restore_client(self.half, from_bytes(message.body), message.number)
+        state = from_bytes(message.body)
+        restore_client(self.half, state, message.number)
+        self.restore_own(under(OWN, state))
         return ()
 
+    def own_state(self) -> dict[str, Tensor]:
+        """What only this client has, even where all share one model."""
+        return {
+            **({} if self.memory is None else {"memory": self.memory.rest}),
+            **({} if self.pace is None else {"rate": self.pace.state()}),
+        }
+
+    def restore_own(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from what `own_state` gave; from nothing if there is nothing."""
+        if self.memory is not None:
+            self.memory.restore(state.get("memory"))
+        if self.pace is not None:
+            self.pace.restore(state.get("rate"))
+
     def _on_ask(self, message: Ask) -> Iterable[Message]:
-        if message.share == Share.STATE:
-            return [State(message.number, to_bytes(client_state(self.half)))]
+        if message.share in (Share.STATE, Share.OWN):
+            state = {f"{OWN}{name}": tensor for name, tensor in self.own_state().items()}
+            if message.share == Share.STATE:
+                state |= client_state(self.half)
+            return [State(message.number, to_bytes(state))]
         return [self._share(message.share, message.number, None)]
 
     def _on_evaluate(self, message: Evaluate) -> Iterable[Message]:
@@ -231,7 +271,7 @@ class Worker:
             if place is None or not vector.numel():
                 first = self.crossings.plain(vector)
             else:
-                first = self.crossings.encode(self.crossings.sync, vector, "sync-up", self.client, *place)
+                first = self.crossings.encode_shared(self.memory, vector, "sync-up", self.client, *place)
         if share != Share.GRADIENTS:
             # Means and variances stay exact: a variance that a lossy codec made negative is the end.
             second = self.crossings.plain(self.half.buffer_vector())

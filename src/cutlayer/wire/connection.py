@@ -26,6 +26,7 @@ from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
 from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
+from cutlayer.wire.gauge import Gauge
 from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
@@ -60,6 +61,7 @@ class Connection:
         note: Callable[[str], None] = lambda text: None,
         link: Link | None = None,
         events: Any = None,
+        gauge: Gauge | None = None,
     ) -> None:
         self.address = address
         self.events: queue.Queue[Event] = queue.Queue() if events is None else events
@@ -70,6 +72,7 @@ class Connection:
         self._note = note
         self._says = "" if link is None else str(link)
         self._link = link
+        self._gauge = gauge or Gauge()
         self._incarnation = secrets.token_bytes(16)
         self._attempt = 0
         self._era = ""
@@ -208,6 +211,7 @@ class Connection:
         conversation = self.conversation
         if conversation is None:
             raise RuntimeError("no conversation")
+        self._gauge.clear()
         writer = asyncio.ensure_future(self._writer(call, conversation, cursor))
         try:
             while True:
@@ -221,6 +225,7 @@ class Connection:
                 except MessageError as error:
                     return NetworkError(f"{self.address}: {error}")
                 self._well = time.monotonic()
+                self._gauge.confirmed(down.received, self._well)
                 if message is not None:
                     self.events.put(Event("data", message, conversation))
         finally:
@@ -243,7 +248,9 @@ class Connection:
                     continue
                 cursor, message = found
                 sealed = seal(UP, cursor, conversation.received, message)
-                await write(sealed, sum(map(len, message)))
+                length = sum(map(len, message))
+                self._gauge.sent(cursor, length, time.monotonic())
+                await write(sealed, length)
 
     def _goodbye(self, down: Any) -> Exception | None:
         """What the server's last word means for this client."""

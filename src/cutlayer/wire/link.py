@@ -75,6 +75,11 @@ class Link:
         return self.latency + nbytes * 8 / rate
 
 
+def parse_links(spec: str) -> tuple[Link, ...]:
+    """Links between semicolons, which clients get in turn: `20mbit,10ms; 2mbit,30ms`. None for `none`."""
+    return () if spec in ("none", "") else tuple(Link.parse(piece.strip()) for piece in spec.split(";"))
+
+
 class VirtualClock:
     """The time that a run would have taken on a network: compute as measured, transfer as shaped.
 

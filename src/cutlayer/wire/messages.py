@@ -38,6 +38,8 @@ class Share(IntEnum):
     """Batch-norm statistics alone."""
     STATE = 4
     """Everything that the client has learned, optimizer included; answered by State."""
+    OWN = 5
+    """Only what differs between clients that hold the same weights; answered by State."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +151,8 @@ class SyncDown(SyncUp):
 class Report(Message):
     """A client's turn is over: what it saw and how long its stages took."""
 
-    layout: ClassVar[str] = "Iddddddd"
+    # Single precision: the loss is a float32 anyway, and no clock is good to seven digits.
+    layout: ClassVar[str] = "Ifffffff"
     samples: int
     loss: float
     """U-shape: the loss; the server knows it otherwise."""

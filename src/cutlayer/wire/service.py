@@ -43,6 +43,7 @@ class Service:
         aggregator: str = "",
         link: str = "",
         metrics: Metrics | None = None,
+        confirms: bool = False,
     ) -> None:
         self.hub = hub
         self.settings = settings
@@ -52,6 +53,8 @@ class Service:
         self.aggregator = aggregator
         self.link = link
         self.metrics = metrics
+        self.confirms = confirms
+        """Whether to confirm each message when it arrives."""
         self._strangers = 0
 
     def handler(self) -> Any:
@@ -208,6 +211,9 @@ class Service:
         if kind != "data" or stream.conversation is None:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
         message = stream.conversation.accept(up.number, up.received, up.message)
+        if self.confirms:
+            # At once, and not with the next message down: the client measures its uplink by it.
+            stream.say(data=message_class("Data")(received=stream.conversation.received))
         if message is not None and self.hub.peers[client].conversation is stream.conversation:
             self.hub.arrived(client, message)
 

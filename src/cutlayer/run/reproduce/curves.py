@@ -15,7 +15,7 @@ from cutlayer.run.recipes import CUTS
 from cutlayer.run.reproduce.one_run import DIVERGED
 from cutlayer.run.reproduce.policies import PAPER
 from cutlayer.run.trained import settings
-from cutlayer.wire.link import Link
+from cutlayer.wire.link import parse_links
 
 #: A policy's label by its codec, as both are written out in full.
 _LABELS = {"none" if spec == "none" else str(codec(spec)): label for label, spec in PAPER.items()}
@@ -135,7 +135,7 @@ def shared_seeds(ours: Sequence[Curve], theirs: Sequence[Curve]) -> tuple[list[C
 
 
 def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Point]:
-    link = Link.parse(config.link.spec)
+    link = parse_links(config.link.spec)[0]
     smashed = raw = up = down = 0.0
     for record in epochs:
         sent, plain = dict(record["bytes"]), dict(record["raw_bytes"])  # type: ignore[call-overload]
