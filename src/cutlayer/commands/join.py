@@ -53,6 +53,14 @@ def join(
     link: Annotated[
         str | None, Flag(help="send no faster than this link, as 10mbit,20ms", rich_help_panel=_NETWORK)
     ] = None,
+    allreduce_listen: Annotated[
+        str,
+        Flag(
+            help="where other clients reach this one if the run has train.aggregation = allreduce",
+            metavar="HOST[:PORT]",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = "127.0.0.1",
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print what was done as JSON")] = False,
@@ -72,6 +80,7 @@ def join(
     need("grpc", "joining a run", "network")
     from cutlayer.run.device import Device
     from cutlayer.run.join import join as join_run
+    from cutlayer.run.mesh import Mesh
     from cutlayer.wire.credentials import ClientSecurity
     from cutlayer.wire.link import Link
 
@@ -91,6 +100,7 @@ def join(
             claims=number,
             retry=retry,
             link=None if link is None else Link.parse(link),
+            mesh=Mesh(allreduce_listen, insecure=insecure),
             note=note,
         )
     except KeyboardInterrupt:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from cutlayer.errors import MessageError
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.plan import Step
 from cutlayer.split.aggregate import Weighting, add_weighted, shares
@@ -75,7 +76,13 @@ class RunningMean:
         self._share = message.share
         for i, frame in enumerate(message.frames):
             if frame:
-                self._sums[i] = add_weighted(self._sums[i], self.crossings.decode(frame), weight)
+                before, vector = self._sums[i], self.crossings.decode(frame)
+                if before is not None and before.shape != vector.shape:
+                    raise MessageError(
+                        f"client {client} shared a tensor of shape {list(vector.shape)}, those before it "
+                        f"{list(before.shape)}"
+                    )
+                self._sums[i] = add_weighted(before, vector, weight)
 
     def message(self, step: Step) -> SyncDown:
         """The mean for all clients: gradients or weights under the sync codec, buffers as they are."""
