@@ -44,6 +44,14 @@ def test_wrong_host_port_and_version_of_settings(cluster) -> None:
         "serve", "--set", "train.mode=relay", "--straggler", "drop", "--out", "z", cwd=cluster.folder
     )
     fails(relay, "relay", "--straggler wait")
+    among = ("--set", "train.aggregation=allreduce")
+    drop = cluster.nursery.start("serve", *among, "--straggler", "drop", "--out", "z", cwd=cluster.folder)
+    fails(drop, "allreduce", "--straggler wait")
+    fails(cluster.nursery.start("aggregate", *among, cwd=cluster.folder), "need no aggregator")
+    open_ = ("--allreduce-listen", "192.0.2.1")
+    fails(
+        cluster.nursery.start("join", "127.0.0.1:5", *join, *open_, cwd=cluster.folder), "gloo", "--insecure"
+    )
 
 
 def test_data_and_models_that_do_not_fit(cluster) -> None:

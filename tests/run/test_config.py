@@ -50,6 +50,8 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         (["train.mode=u-shaped"], ["model.cut: mode u-shaped needs two names"]),
         (['model.cut=["a", "b"]'], ["model.cut: mode parallel needs one name"]),
         (["train.mode=relay", "train.server_batching=fused"], ["train.server_batching: mode relay updates"]),
+        (["train.mode=relay", "train.aggregation=allreduce"], ["train.aggregation: in mode relay"]),
+        (["codec.sync=qu:bits=8", "train.aggregation=allreduce"], ["codec.feedback: with train.aggregation"]),
         (["train.schedule=steps"], ["train.milestones: give them with schedule = steps"]),
         (["train.milestones=[3, 2]", "train.schedule=steps"], ["train.milestones: epochs must increase"]),
         (["train.warmup_epochs=11"], ["train.warmup_epochs: 11 of 10 epochs"]),

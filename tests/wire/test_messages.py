@@ -11,6 +11,7 @@ from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.messages import (
     TYPES,
     Ask,
+    Combine,
     Elsewhere,
     Evaluate,
     Gradient,
@@ -42,6 +43,7 @@ EXAMPLES: list[Message] = [
     Scores(0, 100, 12.5, 90, 99),
     State(7, b"safetensors"),
     Elsewhere(7),
+    Combine(7, Combine.pack_weights({0: 0.25, 2: 0.75}), 1, 2, 0.1, False, 0),
 ]
 
 
@@ -74,6 +76,15 @@ def test_a_frame_cannot_end_behind_its_message() -> None:
         parse(SyncUp(1, b"abc", Share.WEIGHTS, 3).head(), b"ab")
     with pytest.raises(MessageError):
         parse(Ask(1, Share.WEIGHTS).head()[:-1] + b"\x09", b"")
+
+
+def test_weights_keep_their_order_and_are_checked() -> None:
+    weights = {2: 1 / 3, 0: 2 / 3}
+    message = Combine(1, Combine.pack_weights(weights), 0, 0, 0.1, True, 2)
+    assert list(message.weights.items()) == list(weights.items())
+    for body in (b"", message.body[:-1]):
+        with pytest.raises(MessageError, match="clients and weights"):
+            _ = Combine(1, body, 0, 0, 0.1, True, 2).weights
 
 
 @given(st.integers(1, 1000), st.data())

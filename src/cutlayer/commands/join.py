@@ -57,6 +57,14 @@ def join(
         str | None,
         Flag(help="this client's own bounds, where the server lets clients choose, as auto:max=2"),
     ] = None,
+    allreduce_listen: Annotated[
+        str,
+        Flag(
+            help="where other clients reach this one if the run has train.aggregation = allreduce",
+            metavar="HOST[:PORT]",
+            rich_help_panel=_NETWORK,
+        ),
+    ] = "127.0.0.1",
     threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
     quiet: Annotated[bool, Flag("--quiet", help="show errors only")] = False,
     as_json: Annotated[bool, Flag("--json", help="print what was done as JSON")] = False,
@@ -76,6 +84,7 @@ def join(
     need("grpc", "joining a run", "network")
     from cutlayer.run.device import Device
     from cutlayer.run.join import join as join_run
+    from cutlayer.run.mesh import Mesh
     from cutlayer.wire.credentials import ClientSecurity
     from cutlayer.wire.link import Link
 
@@ -95,6 +104,7 @@ def join(
             claims=number,
             retry=retry,
             link=None if link is None else Link.parse(link),
+            mesh=Mesh(allreduce_listen, insecure=insecure),
             note=note,
         )
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 from torch import Tensor
 
-from cutlayer.errors import CheckpointError, CutlayerError, MessageError, RollbackError
+from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, MessageError, RollbackError
 from cutlayer.run import checkpoint
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
@@ -147,6 +147,10 @@ def aggregate(
     config: Config, listening: Listening, directory: Path, *, note: Callable[[str], None] = lambda text: None
 ) -> None:
     """Average until Ctrl-C."""
+    if config.train.aggregation == "allreduce":
+        raise ConfigError(
+            "with train.aggregation = allreduce clients need no aggregator; set train.aggregation to server"
+        )
     hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, evaluator=False))
     hub.note = note
     averaging = Averaging(config, hub, directory, note)

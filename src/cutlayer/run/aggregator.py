@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
+from cutlayer.errors import MessageError
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.feedback import Memory
 from cutlayer.run.plan import Step
@@ -94,7 +95,13 @@ class RunningMean:
         self._share = message.share
         for i, frame in enumerate(message.frames):
             if frame:
-                self._sums[i] = add_weighted(self._sums[i], self.crossings.decode(frame), weight)
+                before, vector = self._sums[i], self.crossings.decode(frame)
+                if before is not None and before.shape != vector.shape:
+                    raise MessageError(
+                        f"client {client} shared a tensor of shape {list(vector.shape)}, those before it "
+                        f"{list(before.shape)}"
+                    )
+                self._sums[i] = add_weighted(before, vector, weight)
 
     @property
     def elements(self) -> int:

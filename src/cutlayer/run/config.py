@@ -103,6 +103,8 @@ class TrainConfig(_Section):
     batch_size: Count = 32
     sync: Literal["step", "epoch"] | Count = "step"
     """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
+    aggregation: Literal["server", "allreduce"] = "server"
+    """Who averages: the server (or its aggregator), or the clients among themselves."""
     server_batching: Literal["per_client", "fused"] = "per_client"
     weighting: Literal["clients", "samples"] = "clients"
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -181,6 +183,20 @@ class Config(_Section):
                 f"train.server_batching: mode {train.mode} updates the server after every client, so there "
                 "is nothing to fuse; use per_client"
             )
+        if train.aggregation == "allreduce" and train.mode == "relay":
+            raise ValueError(
+                "train.aggregation: in mode relay one client hands its weights to the next, and nothing is "
+                "averaged; use server"
+            )
+        if (
+            train.aggregation == "allreduce"
+            and self.codec.sync not in ("none", "dense")
+            and self.codec.feedback
+        ):
+            raise ValueError(
+                "codec.feedback: with train.aggregation = allreduce nobody keeps what a lossy codec.sync drops "
+                "of the mean; use feedback = false, or aggregation = server"
+            )
         if (train.schedule == "steps") != bool(train.milestones):
             raise ValueError("train.milestones: give them with schedule = steps, and only then")
         if list(train.milestones) != sorted(set(train.milestones)):
@@ -213,7 +229,7 @@ class Config(_Section):
             del settings["link"]
         for name in ("root", "cache_dir"):
             del settings["data"][name]
-        for name in ("checkpoint_every", "evaluate_batch", "track_bias"):
+        for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings
 

@@ -85,6 +85,14 @@ class Device:
         pace = measured(self.rate or codecs.rate, codecs.up, self.gauge.take)
         self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, pace=pace)
 
+    @property
+    def largest(self) -> int:
+        """The most elements that a client of this run shares in a frame."""
+        if self._worker is None:
+            raise RefusedError("the server begins an exchange before the welcome")
+        half = self._worker.half
+        return max(half.weight_vector().numel(), half.buffer_vector().numel(), 1)
+
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""
         if self._worker is None:

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 
 import torch
 
-from cutlayer.errors import CutlayerError, NonFiniteError, RefusedError
+from cutlayer.errors import CutlayerError, NonFiniteError, RefusedError, RollbackError
+from cutlayer.run.among_clients import AmongClients
 from cutlayer.run.detour import Detour
 from cutlayer.run.device import Device
 from cutlayer.run.interrupt import Interrupt
+from cutlayer.run.mesh import Mesh
 from cutlayer.wire.connection import Connection, Event
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.link import Link
-from cutlayer.wire.messages import Elsewhere, Message, Report, State, SyncUp, pack, unpack
+from cutlayer.wire.messages import Combine, Elsewhere, Message, Report, State, SyncUp, pack, unpack
 
 SERVER, AGGREGATOR = "server", "aggregator"
 
@@ -52,6 +54,7 @@ class Client:
         claims: int | None = None,
         retry: float = 300.0,
         link: Link | None = None,
+        mesh: Mesh | None = None,
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.device = device
@@ -60,6 +63,7 @@ class Client:
         self._note = note
         self._events: queue.Queue[tuple[str, Event]] = queue.Queue()
         self._detour: Detour | None = None
+        self._among = AmongClients(mesh or Mesh())
 
         def connect(where: str, origin: str) -> Connection:
             events = _From(self._events, origin)
@@ -103,22 +107,28 @@ class Client:
     def close(self) -> None:
         """Leave."""
         self.server.close()
+        self._among.close()
         if self._detour is not None:
             self._detour.connection.close()
 
     def _from_server(self, event: Event) -> None:
         if event.kind == "offer":
-            self.server.prepared(event, self.device.prepare(event.content))
+            ready = self.device.prepare(event.content)
+            ready.meeting = self._among.prepare(self.device)
+            self.server.prepared(event, ready)
             self.taken.client = self.device.client
             if event.content.aggregator and self._detour is None:
                 self._detour = Detour(self._connect(event.content.aggregator, AGGREGATOR))
         elif event.kind == "welcome":
             self.device.begin(event.content)
+            self._among.begin(self.device, event.content)
             if self._detour is not None:
                 self._detour.begin(event.content.era)
             self._note(f"client {self.device.client} takes part from step {event.content.step}")
         elif event.conversation is self.server.conversation:
-            if self._detour is None:
+            if self._among.active:
+                self._handle_among(event, unpack(event.content))
+            elif self._detour is None:
                 self._handle(event, unpack(event.content))
             else:
                 self._detour.held.append(event)
@@ -153,8 +163,25 @@ class Client:
             detour.held.popleft()
             self._handle(event, message)
 
+    def _handle_among(self, event: Event, message: Message) -> None:
+        """As `_handle`, where clients average among themselves."""
+        if not isinstance(message, Combine):
+            self._handle(event, message)
+            return
+        try:
+            mean = self._among.combine(message)
+        except RollbackError as error:
+            self._note(f"{error}; the run goes back to its last checkpoint")
+            self.server.forget()
+            return
+        if mean is not None:
+            self._handle(event, mean)
+
     def _handle(self, event: Event, message: Message) -> None:
         for answer in self.device.handle(message):
+            if self._among.active and isinstance(answer, SyncUp):
+                self._among.keep(answer)
+                answer = Elsewhere(answer.number)
             if self._detour is not None and isinstance(answer, (SyncUp, State)):
                 self._detour.send(pack(answer))
                 answer = Elsewhere(answer.number)
@@ -172,11 +199,14 @@ def join(
     claims: int | None = None,
     retry: float = 300.0,
     link: Link | None = None,
+    mesh: Mesh | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> Taken:
     """Take part until the run is complete. Raises what keeps this client from taking part."""
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
-        client = Client(address, device, security, claims=claims, retry=retry, link=link, note=note)
+        client = Client(
+            address, device, security, claims=claims, retry=retry, link=link, mesh=mesh, note=note
+        )
         try:
             return client.run(interrupt)
         finally:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import MessageError, RollbackError
+from cutlayer.run.allreduce import AllReduce
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
 from cutlayer.run.evaluate import evaluate
@@ -66,7 +67,13 @@ class NetworkSession:
         self.loop.crossings.limit = self._largest()
         if self.orders is not None:
             self.loop.aggregator = RemoteAggregator(self.loop.crossings, config.train.weighting, self.orders)
+        elif self._among_clients:
+            self.loop.aggregator = AllReduce(self.loop.crossings, config.train.weighting)
         self._states: dict[int, bytes] = {}
+
+    @property
+    def _among_clients(self) -> bool:
+        return self.config.train.aggregation == "allreduce"
 
     @property
     def number(self) -> int:
@@ -99,7 +106,10 @@ class NetworkSession:
             same = digest(settings_for_clients(self.config))
             self.orders.give("Begin", digest=same, step=self.number, era=era)
         spe = self.plan.steps_per_epoch
-        self.hub.begin(self.number, era, mean=card.mean, std=card.std, steps_per_epoch=spe)
+        welcome: dict[str, Any] = {"mean": card.mean, "std": card.std, "steps_per_epoch": spe}
+        if self._among_clients:
+            welcome["meeting"] = self.hub.meeting()
+        self.hub.begin(self.number, era, **welcome)
         with self._apart():
             for client in self.hub.members():
                 if self.number and self.orders is not None:
@@ -228,11 +238,17 @@ class NetworkSession:
     def _buffers(self) -> dict[str, Tensor]:
         """Batch-norm statistics: the only thing in which clients differ if they share weights."""
         members = self.hub.members()
-        self.hub.announce(members, Ask(self.number, Share.BUFFERS))
+        # Clients that average among themselves keep what they share to themselves; a state has it, too.
+        self.hub.announce(members, Ask(self.number, Share.STATE if self._among_clients else Share.BUFFERS))
         found = {}
         for client in self.hub.present(members, 1):
             message = self.hub.receive(client)
-            if isinstance(message, SyncUp) and message.frames[1]:
+            if isinstance(message, State):
+                half = make_client(self.config, self._parts)
+                restore_client(half, from_bytes(message.body), self.number)
+                if (buffers := half.buffer_vector()).numel():
+                    found[client] = buffers
+            elif isinstance(message, SyncUp) and message.frames[1]:
                 found[client] = self.loop.crossings.decode(message.frames[1])
         if not found:
             return {}

@@ -9,13 +9,15 @@ from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config, from_mapping
 from cutlayer.run.setup import Data
+from cutlayer.wire.address import parse_address
 from cutlayer.wire.protocol import message_class
 
 
 def settings_for_clients(config: Config) -> str:
-    """The settings that shape the results, as JSON that is the same wherever it is made. No paths."""
+    """The settings that clients need, as JSON that is the same wherever it is made. No paths."""
     settings = config.identity()
     del settings["data"]["source"]
+    settings["train"]["aggregation"] = config.train.aggregation
     return json.dumps(settings, sort_keys=True, separators=(",", ":"))
 
 
@@ -100,6 +102,12 @@ class Fits:
             )
         if self._evaluator and client == 0 and not ready.test_samples:
             raise RefusedError("client 0 evaluates the model, and its data have no test part; add one")
+        if self._config.train.aggregation == "allreduce" and client == 0:
+            if not ready.meeting:
+                raise RefusedError(
+                    "client 0 has opened no place for clients to meet; give --allreduce-listen"
+                )
+            parse_address(ready.meeting)
 
     def _form(self, client: int, ready: Any) -> None:
         mine = (tuple(ready.shape), ready.classes, ready.pixels, tuple(ready.class_names) or None)

@@ -174,6 +174,14 @@ def _check(config: Config, listening: Listening) -> None:
     policy = listening.policy
     if policy.straggler == "drop" and listening.aggregator is not None:
         raise ConfigError("an aggregator that runs alone needs every client: use --straggler wait")
+    if config.train.aggregation == "allreduce":
+        if policy.straggler == "drop":
+            raise ConfigError("train.aggregation = allreduce needs every client: use --straggler wait")
+        if listening.aggregator is not None:
+            raise ConfigError(
+                "with train.aggregation = allreduce clients average among themselves: leave out "
+                "--aggregator, or set train.aggregation to server"
+            )
     if policy.straggler == "drop" and config.train.mode == "relay":
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:

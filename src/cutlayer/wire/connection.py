@@ -106,6 +106,10 @@ class Connection:
         while not self._task.done() and time.monotonic() < deadline:
             time.sleep(0.01)
 
+    def forget(self) -> None:
+        """Come back as one whose state is lost, so that the run goes back to its last checkpoint."""
+        self._background.run(self._forget())
+
     def close(self) -> None:
         """Leave."""
         self._task.cancel()
@@ -114,6 +118,10 @@ class Connection:
 
     def _wake(self) -> None:
         self._background.soon(self._woken.set)
+
+    async def _forget(self) -> None:
+        self._era, self.conversation = "", None
+        self._woken.set()
 
     async def _stay(self) -> None:
         """Make the stream anew whenever it breaks, until the end."""
@@ -239,6 +247,10 @@ class Connection:
                 if self._failure is not None:
                     await write(message_class("Up")(failed=self._failure), 0)
                     self._over = True
+                    await call.done_writing()
+                    return
+                if conversation is not self.conversation:
+                    # Given up here; the server then ends the stream, and the next one begins anew.
                     await call.done_writing()
                     return
                 found = conversation.after(cursor)

@@ -121,6 +121,12 @@ class Hub:
         with self.lock:
             return sum(len(peer.inbox) for peer in self.peers)
 
+    def meeting(self) -> str:
+        """Where clients meet that average among themselves, as client 0 has said."""
+        with self.lock:
+            ready = self.peers[0].ready
+            return "" if ready is None else str(ready.meeting)
+
     def test_samples(self, client: int) -> int:
         """How many test samples a client has said that it has."""
         with self.lock:

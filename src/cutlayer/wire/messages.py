@@ -17,6 +17,7 @@ Every message carries the number of its step, so that late and repeated ones can
 
 import dataclasses
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
@@ -25,6 +26,8 @@ from typing_extensions import Buffer
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.meter import Kind
+
+_WEIGHT = struct.Struct("<Id")
 
 
 class Share(IntEnum):
@@ -206,7 +209,35 @@ class State(_WithBody):
 
 @dataclass(frozen=True, slots=True)
 class Elsewhere(Message):
-    """What belongs here goes through an aggregator that runs alone: wait for it there, or find it there."""
+    """What belongs here goes another way: through an aggregator that runs alone, or among clients."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combine(_WithBody):
+    """Clients average what they share among themselves: who is in the mean, and with which weight.
+
+    Everybody takes part in the exchange, also those who have nothing to add.
+    """
+
+    layout: ClassVar[str] = "IId?I"
+    epoch: int
+    step: int
+    lr: float
+    evaluation: bool
+    """To be used for evaluation only, by one client."""
+    evaluator: int
+
+    @staticmethod
+    def pack_weights(weights: Mapping[int, float]) -> bytes:
+        """The body: clients' numbers and weights, in the order in which they are added."""
+        return b"".join(_WEIGHT.pack(client, weight) for client, weight in weights.items())
+
+    @property
+    def weights(self) -> dict[int, float]:
+        """Each client's weight in the mean, in the order in which they are added."""
+        if not self.body or len(self.body) % _WEIGHT.size:
+            raise MessageError(f"Combine: {len(self.body)} bytes are no list of clients and weights")
+        return dict(_WEIGHT.iter_unpack(self.body))
 
 
 #: The type byte of a message is its place here. Append only.
@@ -223,6 +254,7 @@ TYPES: tuple[type[Message], ...] = (
     Scores,
     State,
     Elsewhere,
+    Combine,
 )
 
 
