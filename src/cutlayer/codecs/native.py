@@ -7,6 +7,20 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
+from cutlayer.codecs.native_entropy import (
+    ems_contexts,
+    ems_decode,
+    ems_encode,
+    ems_equal_levels,
+    ems_levels,
+    ems_mark,
+    ems_pack,
+    ems_rebuild,
+    ems_signs,
+    ems_sums,
+    ems_tops,
+    ems_unpack,
+)
 
 # Starting a thread costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
