@@ -27,19 +27,30 @@ void for_samples(const EmsShape& shape, int threads, F f) {
 struct Framed {
   const EmsShape& shape;
   std::vector<uint8_t> room;
-  explicit Framed(const EmsShape& shape) : shape(shape), room(shape.channels * shape.framed()) {}
+  explicit Framed(const EmsShape& shape) : shape(shape), room(shape.channels * shape.framed() + kSlack) {}
   uint8_t* plane(size_t c) { return room.data() + c * shape.framed() + shape.first(); }
   void load(const uint8_t* sample, size_t n, unsigned coarse) {
-    for (size_t c = 0; c < shape.channels; ++c)
-      for (size_t y = 0; y < shape.height; ++y) {
-        const size_t at = (c * shape.height + y) * shape.width;
-        if (at >= n) return;
-        const size_t count = std::min(shape.width, n - at);
-        uint8_t* to = plane(c) + y * shape.pitch();
-        if (coarse) for (size_t x = 0; x < count; ++x) to[x] = uint8_t(sample[at + x] >> coarse);
-        else std::memcpy(to, sample + at, count);
-        std::memset(to + count, 0, shape.width - count);
+    if (n < shape.sample()) {  // one short row
+      std::memset(plane(0), 0, shape.width);
+      std::memcpy(plane(0), sample, n);
+    } else {
+      for (size_t c = 0; c < shape.channels; ++c, sample += shape.height * shape.width) {
+        // Copies of a known size are single instructions, which matters for the short rows of deep cuts.
+        if (shape.width == 8) rows(plane(c), sample, [](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 8); });
+        else if (shape.width == 16)
+          rows(plane(c), sample, [](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 16); });
+        else if (shape.width == 32)
+          rows(plane(c), sample, [](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 32); });
+        else
+          rows(plane(c), sample, [&](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, shape.width); });
       }
+    }
+    if (coarse)
+      for (auto& level : room) level = uint8_t(level >> coarse);
+  }
+  template <class F>
+  void rows(uint8_t* to, const uint8_t* from, F copy) {
+    for (size_t y = 0; y < shape.height; ++y) copy(to + y * shape.pitch(), from + y * shape.width);
   }
 };
 
@@ -101,8 +112,7 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
   for_samples(shape, threads, [&](size_t first, size_t last) {
     Framed framed(shape);
     const size_t area = shape.height * pitch;
-    std::vector<int16_t> room(area);
-    std::vector<uint8_t> predicted(area);
+    std::vector<uint8_t> predicted(area + kSlack);
     // Two tables in turn: one would wait for its own last write.
     std::vector<uint32_t> counts(2 * bins);
     for (size_t s = first; s < last; ++s) {
@@ -118,7 +128,7 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
           if (back) parent_at[j] = framed.plane(c - back);
         }
         kernel.predict(framed.plane(c), area, pitch, model.weights + 5 * row, model.parents, parent_at,
-                       model.parent + row * model.parents, model.grain, room.data(), predicted.data());
+                       model.parent + row * model.parents, model.grain, predicted.data());
         for (size_t y = 0; y < shape.height; ++y) {
           const size_t at = (c * shape.height + y) * shape.width;
           if (at >= n) break;
@@ -148,29 +158,22 @@ unsigned kind_shift(unsigned most) {
   return unsigned(std::max(0, int(bit_length(4 * (most >> coarse))) - 4));
 }
 
-// Keys of a sample's planes, one plane at a time: f(first element, keys, pitch).
+// The planes of samples, and what they are like with coarser levels.
 struct Surroundings {
   const EmsShape& shape;
-  unsigned most, coarse;
+  unsigned coarse, shift;
   Framed plain, coarser;
-  std::vector<uint16_t> keys;
   Surroundings(const EmsShape& shape, unsigned most)
-      : shape(shape), most(most), coarse(unsigned(std::max(0, int(bit_length(most)) - 5))), plain(shape),
-        coarser(shape), keys(shape.height * shape.pitch()) {}
+      : shape(shape), coarse(unsigned(std::max(0, int(bit_length(most)) - 5))), shift(kind_shift(most)), plain(shape),
+        coarser(shape) {}
+  // f(first element, levels, coarse levels, rows, elements of a row) for each plane of a sample.
   template <class F>
-  void each_row(const uint8_t* sample, size_t n, F f) {
+  void each_plane(const uint8_t* sample, size_t n, F f) {
     plain.load(sample, n, 0);
     if (coarse) coarser.load(sample, n, coarse);
-    for (size_t c = 0; c < shape.channels; ++c) {
-      const uint8_t* at = plain.plane(c);
-      ems_kernels().surround(at, coarse ? coarser.plane(c) : at, keys.size(), shape.pitch(), kind_shift(most),
-                             most + 1, keys.data());
-      for (size_t y = 0; y < shape.height; ++y) {
-        const size_t first = (c * shape.height + y) * shape.width;
-        if (first >= n) return;
-        f(first, std::min(shape.width, n - first), keys.data() + y * shape.pitch());
-      }
-    }
+    for (size_t c = 0; c < shape.channels; ++c)
+      f(c * shape.height * shape.width, plain.plane(c), (coarse ? coarser : plain).plane(c), shape.height,
+        std::min(shape.width, n));
   }
 };
 
@@ -182,28 +185,15 @@ void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, floa
   std::mutex adding;
   for_samples(shape, threads, [&](size_t first, size_t last) {
     std::vector<int64_t> sums(3 * bins);
-    std::vector<int32_t> parts(shape.width);
     Surroundings around(shape, most);
-    auto add = [&](size_t i, size_t key) {
-      const int64_t v = parts[i];
-      ++sums[key];
-      sums[bins + key] += v;
-      sums[2 * bins + key] += v * v;
-    };
+    const unsigned shift = kinds == 1 ? 15 : around.shift;  // one kind: all sums are 0
     for (size_t s = first; s < last; ++s) {
-      const size_t n = sample_size(shape, s), start = s * shape.sample();
-      if (kinds == 1) {
-        for (size_t at = 0; at < n; at += shape.width) {
-          const size_t count = std::min(shape.width, n - at);
-          ems_kernels().parts(x + start + at, count, scale, parts.data());
-          for (size_t i = 0; i < count; ++i) add(i, levels[start + at + i]);
-        }
-      } else {
-        around.each_row(levels + start, n, [&](size_t at, size_t count, const uint16_t* keys) {
-          ems_kernels().parts(x + start + at, count, scale, parts.data());
-          for (size_t i = 0; i < count; ++i) add(i, keys[i]);
-        });
-      }
+      const size_t start = s * shape.sample();
+      around.each_plane(levels + start, sample_size(shape, s),
+                        [&](size_t at, const uint8_t* l, const uint8_t* coarse, size_t height, size_t width) {
+                          ems_kernels().sum_plane(l, coarse, height, width, shape.pitch(), shift, unsigned(symbols),
+                                                  x + start + at, scale, sums.data(), bins);
+                        });
     }
     const std::lock_guard<std::mutex> lock(adding);
     for (size_t i = 0; i < 3 * bins; ++i) out[i] += sums[i];
@@ -274,8 +264,8 @@ void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* tabl
       if (kinds == 1)
         for (size_t i = 0; i < count; ++i) y[i] = table[l[i]];
       else
-        around.each_row(l, count, [&](size_t at, size_t k, const uint16_t* keys) {
-          ems_kernels().look_up(keys, k, table, y + at);
+        around.each_plane(l, count, [&](size_t at, const uint8_t* p, const uint8_t* c, size_t height, size_t width) {
+          ems_kernels().rebuild_plane(p, c, height, width, shape.pitch(), around.shift, most + 1, table, y + at);
         });
       if (signs) {
         const uint8_t* sign = signs + signs_at[s];

@@ -12,6 +12,8 @@ constexpr size_t kFine = 128;        // values of a quantized prediction
 constexpr size_t kNeighbours = 4;
 constexpr unsigned kScaleBits = 12;  // frequencies of a class add up to 2^12
 constexpr uint32_t kLowState = 1u << 16;
+constexpr size_t kSlack = 64;        // bytes that loops may touch beyond the end of a framed plane
+constexpr size_t kKeys = 256;
 
 // d elements as samples of planes of rows. Only the last row may be short, where a sample is one row.
 struct EmsShape {
@@ -55,14 +57,14 @@ struct EmsBlock {
 // The inner loops, once for each instruction set.
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned most, uint8_t* out);
-  // n predictions from framed levels; `up` is one pitch.
+  // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
-                  const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, int16_t* room, uint8_t* out);
-  // Sums of four neighbours, shifted, times `symbols`, plus the level.
-  void (*surround)(const uint8_t* at, const uint8_t* coarse_at, size_t n, size_t up, unsigned shift, unsigned symbols,
-                   uint16_t* key);
-  void (*look_up)(const uint16_t* key, size_t n, const float* table, float* out);
-  void (*parts)(const float* x, size_t n, float scale, int32_t* out);
+                  const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
+  // A framed plane looked up in a table by surroundings and level, and the sums of elements by these.
+  void (*rebuild_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
+                        unsigned shift, unsigned symbols, const float* table, float* out);
+  void (*sum_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
+                    unsigned shift, unsigned symbols, const float* x, float scale, int64_t* sums, size_t bins);
   // One row of n elements in all lanes; false when words run out. Lane-interleaved, `up` in elements.
   bool (*decode_row)(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                      const uint8_t* const* parent_at, const int8_t* parent);

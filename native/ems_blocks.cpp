@@ -50,9 +50,9 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
       length[l] = at < shape.d ? std::min(n, shape.d - at) : 0;
       for (size_t i = 0; i < length[l]; ++i) tile[i][l] = uint16_t(base[contexts[at + i]] + levels[at + i]);
     }
+    // Only the last lane can be shorter than the others.
     for (size_t i = n; i-- > 0;)
-      for (size_t l = lanes; l-- > 0;) {
-        if (i >= length[l]) continue;
+      for (size_t l = i < length[lanes - 1] ? lanes : lanes - 1; l-- > 0;) {
         const Symbol& symbol = symbols[tile[i][l]];
         uint32_t s = state[l];
         const bool full = s >= symbol.full && symbol.full;

@@ -22,7 +22,7 @@ PARENTS = 4
 NEIGHBOURS = 4
 FARTHEST = 255  # channels back
 _WORTH = 3000  # elements that a channel must have for a row of weights to pay
-_ROWS = 1 << 17  # channels times places that a fit looks at
+_ELEMENTS = 1 << 16  # that a fit looks at
 
 Array = NDArray[Any]
 
@@ -59,20 +59,32 @@ def flat_model() -> Model:
     )
 
 
-def fit(levels: Tensor, shape: Geometry, most: int) -> Model:
-    """Weights by least squares, from a part of the levels (uint8, d elements, at most `most`)."""
+def worth_rows(shape: Geometry) -> bool:
+    """Whether each channel shall have weights of its own."""
+    return shape.channels > 1 and shape.d >= _WORTH * shape.channels
+
+
+def fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
+    """Weights by least squares, from a part of the levels (uint8, d elements, at most `most`).
+
+    `own`: a row for each channel, with parents.
+    """
     whole = shape.d // shape.sample
     if whole == 0 or shape.d < 64:
         return flat_model()
-    a = (levels[: whole * shape.sample].view(whole, shape.channels, shape.height, shape.width) >> coarse(most)).cpu()
-    own = shape.channels > 1 and shape.d >= _WORTH * shape.channels
-    places = _ROWS // (shape.channels if own else 1)
+    a = levels[: whole * shape.sample].view(whole, shape.channels, shape.height, shape.width).cpu()
+    places = _ELEMENTS // (shape.channels if own else 1)
     # Whole samples while they last, then every other place: cheap to cut out, and spread over the tensor.
-    a = a[:: max(1, whole * shape.height * shape.width // (4 * places))]
+    a = a[:: max(1, whole * shape.height * shape.width // (4 * places))] >> coarse(most)
     thin = max(1, math.ceil((a[:, 0].numel() / places) ** 0.5))
-    around = [_picked(_moved(a, dy, dx), thin) for dy, dx in ((0, 1), (1, 0), (1, 1), (1, -1))]
-    here = _picked(a, thin)
-    return _own_rows(here, around) if own else _one_row(here, around)
+    around = [_moved(a, dy, dx) for dy, dx in ((0, 1), (1, 0), (1, 1), (1, -1))]
+    features = torch.stack([torch.ones_like(a), *around, a])[:, :, :, ::thin, ::thin]
+    features = features.permute(2, 0, 1, 3, 4).flatten(2)  # (channels, features, places), still in bytes
+    if not own:
+        features = features.permute(1, 0, 2).flatten(1).unsqueeze(0)
+    # All sums are of integers: exact in float32 below 2^24, in float64 above, and in any order the same.
+    exact = features.shape[2] * (most >> coarse(most)) ** 2 < 1 << 24
+    return _fitted(features.to(torch.float32 if exact else torch.float64), own)
 
 
 def _moved(a: Tensor, dy: int, dx: int) -> Tensor:
@@ -86,59 +98,40 @@ def _moved(a: Tensor, dy: int, dx: int) -> Tensor:
     return result
 
 
-def _picked(a: Tensor, thin: int) -> Tensor:
-    """Float (places, channels) of every `thin`-th row and column."""
-    return a[:, :, ::thin, ::thin].permute(0, 2, 3, 1).reshape(-1, a.shape[1]).float()
-
-
-def _one_row(here: Tensor, around: list[Tensor]) -> Model:
-    features = torch.stack([torch.ones_like(here).reshape(-1), *(n.reshape(-1) for n in around)])
-    moments = (features.double() @ torch.cat([features, here.reshape(1, -1)]).double().T).numpy()
-    solved = _solve(moments[None, :, :-1], moments[None, :, -1])
-    return Model(_rounded(solved), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8))
-
-
-def _own_rows(here: Tensor, around: list[Tensor]) -> Model:
-    channels = here.shape[1]
-    # All sums are of integers: exact in float32 below 2^24, in float64 above, and in any order the same.
-    if len(here) * float(here.max()) ** 2 >= 1 << 24:
-        here, around = here.double(), [n.double() for n in around]
-    with_all = np.stack([(n.T @ here).numpy() for n in (*around, here)]).astype(np.float64)
-    sums = here.sum(0).double().numpy()
-    count = float(len(here))
-    own = 1 + NEIGHBOURS
-    left = np.empty((channels, own, own))
-    for i, n in enumerate((torch.ones_like(here), *around)):
-        for j, m in enumerate((torch.ones_like(here), *around)):
-            left[:, i, j] = (n * m).sum(0).double().numpy() if i <= j else left[:, j, i]
-    diagonal = np.arange(channels)
-    # Row i: the sum of feature i of channel c times the level of channel p, for all c and p.
-    cross = np.concatenate([np.broadcast_to(sums, (1, channels, channels)), with_all[:NEIGHBOURS]])
-    right = cross[:, diagonal, diagonal].T  # (channels, own)
-    chosen = np.zeros((channels, 0), np.int64)
-    energy = with_all[NEIGHBOURS][diagonal, diagonal] - sums * sums / count + 1e-9
-    back = diagonal[:, None] - diagonal[None, :]
-    allowed = (back > 0) & (back <= FARTHEST)
+def _fitted(features: Tensor, own: bool) -> Model:
+    """Weights for each channel of (channels, own features and the level itself, places)."""
+    channels, n = features.shape[0], 1 + NEIGHBOURS
+    moments = (features @ features.mT).double().numpy()
+    left, right = moments[:, :n, :n], moments[:, :n, n]
     solved = _solve(left, right)
-    for _ in range(min(PARENTS, channels - 1)):
-        # What is left of each channel, correlated with each candidate: the best one becomes a parent.
-        rest = with_all[NEIGHBOURS].copy()
-        for i in range(own):
-            rest -= solved[:, i, None] * cross[i]
-        for i in range(chosen.shape[1]):
-            rest -= solved[:, own + i, None] * with_all[NEIGHBOURS][chosen[:, i]]
-        score = np.where(allowed, rest * rest / energy, -1.0)
-        best = score.argmax(1)
-        allowed[diagonal, best] = False
-        chosen = np.concatenate([chosen, best[:, None]], axis=1)
-        solved = _solve(*_with_parents(left, right, cross, with_all[NEIGHBOURS], chosen))
-    distance = diagonal[:, None] - chosen
-    none = (distance <= 0) | (distance > FARTHEST)
-    weight = np.where(none, 0, _rounded(solved[:, own:]))
+    if not own:
+        return Model(_rounded(solved), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8))
+    here = features[:, n]
+    # The sum of feature i of channel c times the level of channel p, at (i, c, p).
+    cross = (features.transpose(0, 1).reshape(-1, here.shape[1]) @ here.T).double().numpy()
+    cross = cross.reshape(n + 1, channels, channels)
+    levels = cross[n]
+    each = np.arange(channels)
+    back = each[:, None] - each[None, :]
+    allowed = (back > 0) & (back <= FARTHEST)
+    energy = levels[each, each] - cross[0][each, each] ** 2 / here.shape[1] + 1e-9
+    # What the neighbours leave of each channel, times the level of each candidate.
+    rest = levels - sum(solved[:, i, None] * cross[i] for i in range(n))
+    chosen = np.zeros((channels, min(PARENTS, channels - 1)), np.int64)
+    for j in range(chosen.shape[1]):
+        # The candidate that explains most of the rest becomes a parent, and its share leaves the rest.
+        chosen[:, j] = best = np.where(allowed, rest * rest / energy, -1.0).argmax(1)
+        allowed[each, best] = False
+        centred = levels[best] - cross[0][each, best, None] * cross[0] / here.shape[1]
+        rest = rest - (rest[each, best] / energy[best])[:, None] * centred
+    solved = _solve(*_with_parents(left, right, cross[:n], levels, chosen))
+    weight = np.where(chosen < each[:, None], _rounded(solved[:, n:]), 0)
+    distance = np.where(weight != 0, each[:, None] - chosen, 0)
+    far = distance > FARTHEST
     return Model(
-        _rounded(solved[:, :own]),
-        np.where(none | (weight == 0), 0, distance).astype(np.uint8),
-        weight.astype(np.int8),
+        _rounded(solved[:, :n]),
+        np.where(far, 0, distance).astype(np.uint8),
+        np.where(far, 0, weight).astype(np.int8),
     )
 
 

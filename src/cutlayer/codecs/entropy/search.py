@@ -9,56 +9,60 @@ from cutlayer.codecs.entropy.writer import Mask, SectionWriter
 
 _TRIES = 6
 _CLOSE = 0.004  # a wish counts as met within this share
+Made = tuple[bytes, int]  # a section and its levels
 
 
 def with_levels(writer: SectionWriter, levels: int, rounding: str) -> bytes:
     """The section with so many levels, evenly up to Topmin."""
     if rounding == "mean":
-        mask = writer.at_step(writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0)
-        return writer.section(mask, writer.means(mask)[0])
+        return _made(writer, writer.at_step(writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0))[0]
     found = writer.kernels.ems_equal_levels(writer.x, writer.topmin, levels, rounding == "nearest")
     return writer.section(writer.marked(0.0, levels, found), None)
 
 
-def within_bytes(writer: SectionWriter, budget: int) -> tuple[bytes, int]:
-    """The section of least error that takes at most so many bytes, or the smallest; and its levels."""
-    if writer.topmin == 0:
-        mask = writer.at_step(1.0)
-        return writer.section(mask, writer.means(mask)[0]), mask.most
-    model = _first_model(writer)
-    step = _seek(lambda s: writer.trial(s, model).bytes, budget * (1 - _CLOSE / 2), writer.topmin)
-    best: tuple[bytes, int] | None = None
+def within_bytes(writer: SectionWriter, budget: int) -> Made:
+    """The section of least error that takes at most so many bytes, or else a very small one."""
+    if writer.topmin == 0 or budget <= 0:
+        return _smallest(writer)
+    step = _for_bytes(writer, _first_model(writer), budget, writer.topmin / 3)
+    model = writer.trial(step).model
+    best: Made | None = None
     for _ in range(_TRIES):
-        mask = writer.at_step(step)
+        mask = writer.at_step(step, model)
         if mask.bytes <= budget:
-            made = writer.section(mask, writer.means(mask)[0])
-            if len(made) <= budget:
-                best = made, mask.most
-                break
-        if mask.most == 1:
-            return writer.section(mask, writer.means(mask)[0]), 1
-        # Bits fall by less than one a doubling, so this is a little more than needed.
-        step *= 1.002 + 2 * max(0.0, mask.bytes / budget - 1)
-    if best:
-        return best
-    mask = writer.at_step(writer.topmin * 2)
-    return writer.section(mask, writer.means(mask)[0]), mask.most
+            made = _made(writer, mask)
+            if len(made[0]) <= budget:
+                best = made
+                if len(made[0]) >= budget * (1 - 2 * _CLOSE):
+                    break
+        elif best or mask.most == 1:
+            break  # with something that fits in hand, one step too far is the end
+        # The part on which steps are tried is not quite like the whole: aim by how much it is off.
+        step = _for_bytes(writer, model, budget * writer.trial(step, model).bytes / mask.bytes, step)
+    return best or _smallest(writer)
 
 
-def within_error(writer: SectionWriter, most: float) -> tuple[bytes, int] | None:
+def within_error(writer: SectionWriter, most: float) -> Made | None:
     """The smallest section whose squared error is at most so much; none if no number of levels reaches it."""
     if writer.topmin == 0:
-        mask = writer.at_step(1.0)
-        return writer.section(mask, writer.means(mask)[0]), mask.most
+        return _smallest(writer)
+    if most <= 0:
+        return None
     model = _first_model(writer)
     share = writer.shape.d / writer.part_shape.d
-
-    def error(step: float) -> float:
-        return -writer.means(writer.trial(step, model))[1] * share
-
-    step = _seek(error, -most * (1 - _CLOSE), writer.topmin)
+    low, high = _range(writer)
+    # Over the logarithm of levels a unit, so that errors fall.
+    found = _seek(
+        lambda u: math.log(max(1e-300, writer.means(writer.trial(math.exp(-u), model))[1] * share)),
+        math.log(most),
+        (-high, -low),
+        -math.log(writer.topmin / 3),
+        -2.0,
+    )
+    step = math.exp(-found)
+    model = writer.trial(step).model
     for _ in range(4 * _TRIES):
-        mask = writer.at_step(step)
+        mask = writer.at_step(step, model)
         means, left = writer.means(mask, whole=True)
         # A part of a step is how exactly elements are measured: allow for it.
         if left * 1.001 <= most:
@@ -69,26 +73,50 @@ def within_error(writer: SectionWriter, most: float) -> tuple[bytes, int] | None
     return None
 
 
+def _made(writer: SectionWriter, mask: Mask) -> Made:
+    return writer.section(mask, writer.means(mask)[0]), mask.most
+
+
+def _smallest(writer: SectionWriter) -> Made:
+    """Only zeros and top values."""
+    return _made(writer, writer.at_step(2 * writer.topmin if writer.topmin > 0 else 1.0))
+
+
 def _first_model(writer: SectionWriter) -> Model:
     return writer.trial(writer.topmin / 3).model
 
 
-def _seek(value: Callable[[float], float], target: float, topmin: float) -> float:
-    """The step at which a value that falls as the step grows comes to the target, nearly.
+def _range(writer: SectionWriter) -> tuple[float, float]:
+    """The logarithms of the steps that make sense: from the most levels to one."""
+    return math.log(writer.topmin / (MOST_LEVELS - 0.5)), math.log(writer.topmin * 2)
 
-    Over the logarithm of the step it is nearly a line, so that a few secants find it.
+
+def _for_bytes(writer: SectionWriter, model: Model, budget: float, first: float) -> float:
+    def size(at: float) -> float:
+        return math.log(writer.trial(math.exp(at), model).bytes)
+
+    return math.exp(_seek(size, math.log(budget), _range(writer), math.log(first), -0.8))
+
+
+def _seek(
+    value: Callable[[float], float], target: float, within: tuple[float, float], first: float, slope: float
+) -> float:
+    """Where a falling value comes to the target, nearly but not above it, or the upper end of the range.
+
+    Logarithms of sizes and errors over those of steps are nearly lines, so that a few secants find the
+    place. Where they jump, the interval that is left is halved.
     """
-    low, high = math.log(topmin / (MOST_LEVELS - 0.5)), math.log(topmin * 2)
-    at, before, known = math.log(topmin / 3), 0.0, math.nan
-    for _ in range(_TRIES):
-        found = value(math.exp(at))
-        if abs(found - target) <= _CLOSE / 2 * abs(target):
+    (low, high), at = within, first
+    known: list[tuple[float, float]] = []
+    for i in range(3 * _TRIES):
+        found = value(at)
+        known.append((at, found))
+        if target - _CLOSE <= found <= target or high - low < 1e-3:
             break
         low, high = (max(low, at), high) if found > target else (low, min(high, at))
-        slope = (found - known) / (at - before) if not math.isnan(known) and at != before else -abs(found)
-        before, known = at, found
-        guess = at + (target - found) / slope if slope < 0 else (low + high) / 2
-        at = min(max(guess, low), high)
-        if abs(at - before) < 1e-3:
-            break
-    return math.exp(at)
+        if len(known) > 1 and at != known[-2][0]:
+            steeper = (found - known[-2][1]) / (at - known[-2][0])
+            slope = steeper if steeper < -0.05 else slope
+        guess = at + (target - _CLOSE / 2 - found) / slope
+        at = guess if low < guess < high and i < _TRIES else (low + high) / 2
+    return min((t for t, v in known if v <= target), default=high)

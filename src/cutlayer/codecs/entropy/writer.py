@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import Model, fit
+from cutlayer.codecs.entropy.model import Model, fit, worth_rows
 from cutlayer.codecs.entropy.section import MOST_LEVELS, SURROUNDINGS, Means, Section, head, varint
 from cutlayer.codecs.entropy.tables import Tables, bits, tables
 
@@ -77,22 +77,22 @@ class SectionWriter:
         levels.masked_fill_(self.part_top, most)
         return self.measured(step, most, levels, self.part_shape, model)
 
-    def at_step(self, step: float) -> Mask:
+    def at_step(self, step: float, model: Model | None = None) -> Mask:
         """The mask with levels a step apart."""
         most = self.most_levels(step)
         levels = self.kernels.ems_levels(self.x, float(np.float32(PARTS / step)), most)
-        return self.marked(step, most, levels)
+        return self.marked(step, most, levels, model)
 
-    def marked(self, step: float, most: int, levels: Tensor) -> Mask:
+    def marked(self, step: float, most: int, levels: Tensor, model: Model | None = None) -> Mask:
         """The mask of these levels and the top values."""
         self.kernels.ems_mark(self.x, levels, self.top, self.row, most)
-        return self.measured(step, most, levels, self.shape)
+        return self.measured(step, most, levels, self.shape, model)
 
     def measured(
         self, step: float, most: int, levels: Tensor, shape: Geometry, model: Model | None = None
     ) -> Mask:
         """Levels with their statistics."""
-        model = model or fit(levels, shape, most)
+        model = model or fit(levels, shape, most, worth_rows(self.shape))
         contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
         found = tables(histogram)
         cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
