@@ -113,8 +113,8 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
     Framed framed(shape);
     const size_t area = shape.height * pitch;
     std::vector<uint8_t> predicted(area + kSlack);
-    // Two tables in turn: one would wait for its own last write.
-    std::vector<uint32_t> counts(2 * bins);
+    // Four tables in turn: one would wait for its own last write.
+    std::vector<uint32_t> counts(4 * bins);
     for (size_t s = first; s < last; ++s) {
       const size_t n = sample_size(shape, s);
       const uint8_t* in = levels + s * shape.sample();
@@ -135,18 +135,16 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
           const size_t count = std::min(shape.width, n - at);
           const uint8_t *p = predicted.data() + y * pitch, *l = in + at;
           std::memcpy(to + at, p, count);
-          uint32_t *even = counts.data(), *odd = even + bins;
+          uint32_t* bin = counts.data();
           size_t x = 0;
-          for (; x + 2 <= count; x += 2) {
-            ++even[p[x] * symbols + l[x]];
-            ++odd[p[x + 1] * symbols + l[x + 1]];
-          }
-          if (x < count) ++even[p[x] * symbols + l[x]];
+          for (; x + 4 <= count; x += 4)
+            for (size_t i = 0; i < 4; ++i) ++bin[i * bins + p[x + i] * symbols + l[x + i]];
+          for (; x < count; ++x) ++bin[p[x] * symbols + l[x]];
         }
       }
     }
     const std::lock_guard<std::mutex> lock(adding);
-    for (size_t i = 0; i < bins; ++i) histogram[i] += int64_t(counts[i]) + counts[bins + i];
+    for (size_t i = 0; i < bins; ++i) for (size_t t = 0; t < 4; ++t) histogram[i] += counts[t * bins + i];
   });
 }
 

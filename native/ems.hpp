@@ -10,7 +10,8 @@ namespace cutlayer {
 constexpr size_t kLanes = 32;        // coded in step, in one block
 constexpr size_t kFine = 128;        // values of a quantized prediction
 constexpr size_t kNeighbours = 4;
-constexpr unsigned kScaleBits = 12;  // frequencies of a class add up to 2^12
+constexpr unsigned kScaleBits = 11;  // frequencies of a class add up to 2^11
+constexpr uint32_t kScale = 1u << kScaleBits;
 constexpr uint32_t kLowState = 1u << 16;
 constexpr size_t kSlack = 64;        // bytes that loops may touch beyond the end of a framed plane
 constexpr size_t kKeys = 256;
@@ -54,6 +55,26 @@ struct EmsBlock {
   unsigned coarse, grain;
 };
 
+// What coding a symbol needs: the quotient by its frequency is the high half of 2 * state * inverse.
+struct EmsSymbol {
+  uint64_t inverse;
+  uint32_t full;  // states from here on give a word away; the symbol that is certain never makes them
+  uint16_t frequency, before;
+};
+
+// Symbols by class and level, twice: for one lane at a time, and packed (before << 16 | frequency) for many.
+struct EmsCode {
+  std::vector<EmsSymbol> symbols;
+  std::vector<uint32_t> packed;
+  uint32_t base[kFine];  // where each prediction's class begins
+};
+
+// Steps of lanes, turned so that the lanes of a step lie together.
+constexpr size_t kTile = 64;
+struct EmsTile {
+  uint8_t contexts[kTile][kLanes], levels[kTile][kLanes];
+};
+
 // The inner loops, once for each instruction set.
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned most, uint8_t* out);
@@ -65,9 +86,16 @@ struct EmsKernels {
                         unsigned shift, unsigned symbols, const float* table, float* out);
   void (*sum_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
                     unsigned shift, unsigned symbols, const float* x, float scale, int64_t* sums, size_t bins);
-  // One row of n elements in all lanes; false when words run out. Lane-interleaved, `up` in elements.
-  bool (*decode_row)(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
+  // One row of n elements in all lanes; false when words run out. Lanes are interleaved, 1, 8 or 32 of them;
+  // `up` is in elements.
+  bool (*decode_row[3])(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                      const uint8_t* const* parent_at, const int8_t* parent);
+  // Codes the n last steps of a tile backwards, words before `word`, and gives the first word. The last lane
+  // has only so many steps.
+  uint16_t* (*encode_tile)(const EmsTile& tile, size_t n, size_t lanes, size_t last, const EmsCode& code,
+                           uint32_t* state, uint16_t* word);
+  // n steps of lanes that are `stride` apart into a tile's row.
+  void (*gather)(const uint8_t* from, size_t n, size_t stride, size_t lanes, uint8_t (*to)[kLanes]);
   // Columns of an interleaved row to where each lane's elements are.
   void (*spread)(const uint8_t* from, size_t n, uint8_t* to, size_t stride, size_t lanes);
 };

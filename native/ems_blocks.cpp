@@ -7,61 +7,45 @@
 namespace cutlayer {
 namespace {
 
-constexpr size_t kTile = 64;  // steps of all lanes that are turned at a time
-
-// What coding a symbol needs: the quotient by its frequency is the high half of 2 * state * inverse.
-struct Symbol {
-  uint64_t inverse;
-  uint32_t full;  // states from here on give a word away; the one of frequency 2^12 never does
-  uint16_t frequency, before;
-};
-
-std::vector<Symbol> symbols_of(const EmsTables& tables) {
-  std::vector<Symbol> result(tables.classes * tables.symbols);
+EmsCode code_of(const EmsTables& tables) {
+  EmsCode code;
   for (size_t c = 0; c < tables.classes; ++c) {
     uint32_t before = 0;
     for (size_t s = 0; s < tables.symbols; ++s) {
       const uint32_t f = uint32_t(tables.frequencies[c * tables.symbols + s]);
-      Symbol& symbol = result[c * tables.symbols + s];
-      symbol = {f ? ((uint64_t(1) << 63) + f - 1) / f : 0, f < 4096 ? f << 20 : 0, uint16_t(f), uint16_t(before)};
+      code.symbols.push_back({f ? ((uint64_t(1) << 63) + f - 1) / f : 0, f < kScale ? f << (32 - kScaleBits) : 0,
+                              uint16_t(f), uint16_t(before)});
+      code.packed.push_back(before << 16 | f);
       before += f;
     }
   }
-  return result;
+  for (size_t p = 0; p < kFine; ++p) code.base[p] = uint32_t(tables.class_of[p] * tables.symbols);
+  return code;
 }
 
-std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape, const EmsTables& tables,
-                         const std::vector<Symbol>& symbols, size_t block) {
+std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape, const EmsCode& code,
+                         size_t block) {
   const size_t first = block * kLanes * shape.lane, lanes = std::min(kLanes, shape.lanes() - block * kLanes);
   const size_t elements = std::min(shape.d - first, lanes * shape.lane);
-  uint16_t base[kFine];
-  for (size_t p = 0; p < kFine; ++p) base[p] = uint16_t(tables.class_of[p] * tables.symbols);
+  const size_t last = elements - (lanes - 1) * shape.lane;  // only the last lane can be shorter than the others
   uint32_t state[kLanes];
   for (auto& s : state) s = kLowState;
   // Coding runs backwards, so that decoding runs forwards; words are written from the end.
   std::vector<uint16_t> room(elements + 1);
   uint16_t* word = room.data() + room.size();
-  uint16_t tile[kTile][kLanes];
+  const auto& kernel = ems_kernels();
+  EmsTile tile;
   for (size_t end = shape.lane; end > 0;) {
     const size_t start = (end - 1) / kTile * kTile, n = end - start;
-    size_t length[kLanes];  // steps of this tile that a lane has
-    for (size_t l = 0; l < lanes; ++l) {
-      const size_t at = first + l * shape.lane + start;
-      length[l] = at < shape.d ? std::min(n, shape.d - at) : 0;
-      for (size_t i = 0; i < length[l]; ++i) tile[i][l] = uint16_t(base[contexts[at + i]] + levels[at + i]);
+    const size_t rest = last > start ? std::min(n, last - start) : 0, at = first + start;
+    const size_t whole = rest == n ? lanes : lanes - 1;
+    kernel.gather(contexts + at, n, shape.lane, whole, tile.contexts);
+    kernel.gather(levels + at, n, shape.lane, whole, tile.levels);
+    for (size_t i = 0; whole < lanes && i < rest; ++i) {
+      tile.contexts[i][lanes - 1] = contexts[at + (lanes - 1) * shape.lane + i];
+      tile.levels[i][lanes - 1] = levels[at + (lanes - 1) * shape.lane + i];
     }
-    // Only the last lane can be shorter than the others.
-    for (size_t i = n; i-- > 0;)
-      for (size_t l = i < length[lanes - 1] ? lanes : lanes - 1; l-- > 0;) {
-        const Symbol& symbol = symbols[tile[i][l]];
-        uint32_t s = state[l];
-        const bool full = s >= symbol.full && symbol.full;
-        word[-1] = uint16_t(s);
-        word -= full;
-        s = full ? s >> 16 : s;
-        const uint32_t q = uint32_t((static_cast<unsigned __int128>(uint64_t(s) * 2) * symbol.inverse) >> 64);
-        state[l] = s + q * (4096u - symbol.frequency) + symbol.before;
-      }
+    word = kernel.encode_tile(tile, n, lanes, rest, code, state, word);
     end = start;
   }
   const size_t words = size_t(room.data() + room.size() - word);
@@ -71,7 +55,9 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
   return out;
 }
 
-// Decodes one block into `out`, the whole section's levels.
+// Decodes one block into `out`, the whole section's levels. Stride: room for so many lanes, of which some may
+// be idle; a block of few lanes must not take the memory of 32.
+template <size_t Stride>
 bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const EmsModel& model, const uint32_t* base,
                   const uint32_t* slots, size_t block, uint8_t* out) {
   const size_t first = block * kLanes * shape.lane, lanes = std::min(kLanes, shape.lanes() - block * kLanes);
@@ -90,10 +76,16 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
   b.coarse = model.coarse;
   b.grain = model.grain;
   const auto& kernel = ems_kernels();
-  const size_t pitch = shape.pitch(), framed = shape.framed();
-  // One sample of every lane, interleaved, in frames of zeros.
-  std::vector<uint8_t> room((shape.channels * framed + 1) * kLanes);
-  auto plane = [&](size_t c) { return room.data() + (c * framed + shape.first()) * kLanes; };
+  const auto decode_row = kernel.decode_row[Stride == 1 ? 0 : Stride == 8 ? 1 : 2];
+  // One sample of every lane, interleaved, in frames of zeros. No row below: it is never asked for.
+  const size_t pitch = shape.pitch(), framed = (shape.height + 1) * pitch;
+  std::vector<uint8_t> room((shape.channels * framed + 2) * Stride);
+  auto plane = [&](size_t c) { return room.data() + (c * framed + shape.first()) * Stride; };
+  auto spread = [&](const uint8_t* from, uint8_t* to, size_t lanes) {
+    if (Stride == kLanes) return kernel.spread(from, shape.width, to, shape.lane, lanes);
+    for (size_t l = 0; l < lanes; ++l)
+      for (size_t x = 0; x < shape.width; ++x) to[l * shape.lane + x] = from[x * Stride + l];
+  };
   // Only the last lane of a section may be shorter than the others.
   const size_t last = std::min(shape.lane, shape.d - first - (lanes - 1) * shape.lane);
   const uint32_t all = lanes == kLanes ? ~0u : (1u << lanes) - 1, without = all & ~(1u << (lanes - 1));
@@ -104,7 +96,7 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
       const int8_t* parent = model.parent + row * model.parents;
       for (size_t y = 0; y < shape.height; ++y) {
         const size_t at = step + (c * shape.height + y) * shape.width;
-        uint8_t* here = plane(c) + y * pitch * kLanes;
+        uint8_t* here = plane(c) + y * pitch * Stride;
         for (size_t x = 0; x < shape.width;) {
           b.active = at + x < last ? all : without;
           if (!b.active) break;
@@ -112,19 +104,19 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
           const uint8_t* parent_at[4] = {};
           for (size_t j = 0; j < model.parents; ++j) {
             const uint8_t back = model.distance[row * model.parents + j];
-            if (back) parent_at[j] = plane(c - back) + (y * pitch + x) * kLanes;
+            if (back) parent_at[j] = plane(c - back) + (y * pitch + x) * Stride;
           }
-          if (!kernel.decode_row(b, here + x * kLanes, n, pitch, weights, model.parents, parent_at, parent))
+          if (!decode_row(b, here + x * Stride, n, pitch, weights, model.parents, parent_at, parent))
             return false;
           x += n;
         }
         const size_t full = last > at ? lanes : lanes - 1;
         uint8_t* to = out + first + at;
         if (last > at && last < at + shape.width) {  // the last lane ends within this row
-          kernel.spread(here, shape.width, to, shape.lane, lanes - 1);
-          for (size_t x = 0; x < last - at; ++x) to[(lanes - 1) * shape.lane + x] = here[x * kLanes + lanes - 1];
+          spread(here, to, lanes - 1);
+          for (size_t x = 0; x < last - at; ++x) to[(lanes - 1) * shape.lane + x] = here[x * Stride + lanes - 1];
         } else {
-          kernel.spread(here, shape.width, to, shape.lane, full);
+          spread(here, to, full);
         }
       }
     }
@@ -137,10 +129,10 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
 
 std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
                                     const EmsTables& tables, int threads) {
-  const auto symbols = symbols_of(tables);
+  const EmsCode code = code_of(tables);
   std::vector<std::string> blocks(shape.blocks());
   parallel(threads, blocks.size(), [&](size_t b) {
-    blocks[b] = encode_block(levels, contexts, shape, tables, symbols, b);
+    blocks[b] = encode_block(levels, contexts, shape, code, b);
   });
   return blocks;
 }
@@ -161,7 +153,9 @@ bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const Ems
   for (size_t b = 1; b < starts.size(); ++b) starts[b] = starts[b - 1] + 2 * words[b - 1];
   std::vector<uint8_t> good(words.size());
   parallel(threads, words.size(), [&](size_t b) {
-    good[b] = decode_block(in + starts[b], words[b], shape, model, base, slots.data(), b, out);
+    const size_t lanes = std::min(kLanes, shape.lanes() - b * kLanes);
+    const auto decode = lanes == 1 ? decode_block<1> : lanes <= 8 ? decode_block<8> : decode_block<kLanes>;
+    good[b] = decode(in + starts[b], words[b], shape, model, base, slots.data(), b, out);
   });
   return std::all_of(good.begin(), good.end(), [](uint8_t g) { return g; });
 }

@@ -104,7 +104,7 @@ class Codec(ABC):
 
     @abstractmethod
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
-        """The exact size of the payload for a tensor of that shape; without `fixed_size`, the most it takes."""
+        """The exact size of the payload for a tensor of that shape; the most, without `fixed_size`."""
 
     def side_bytes(self) -> int:
         """How many bytes follow the parameters in the header. For built-in codecs."""

@@ -20,7 +20,7 @@ from cutlayer.errors import HeaderError, ParameterError
 
 _DEFAULT_BPE = 1.0
 _LOST = (0.0, 2.0**-22, 2.0**-18)  # of a top value squared, at most, by travelling
-_HEAD = 32  # bytes of a section's head when its mask is stored, at most, without the means
+_HEAD = 32  # bytes of a section before its streams, when its mask is stored, without the means
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class EntropyCodedMask(Codec):
     """The mask of `ms`, with any number of levels, in as many bits as it carries.
 
     Levels are decoded to their means, and the mask is coded with statistics that depend on levels already
-    known. Ask for a rate (`bpe`), for an error (`error`), or for `levels`; without any, for one bit an element.
+    known. Ask for a rate (`bpe`), an error (`error`) or `levels`; without any, it is one bit an element.
     """
 
     name: ClassVar[str] = "ems"
@@ -56,7 +56,9 @@ class EntropyCodedMask(Codec):
         if len(asked) > 1:
             raise ParameterError(f"ems: give one of bpe, error and levels, not {' and '.join(asked)}")
         if self.rounding != "mean" and not self.levels:
-            raise ParameterError(f"ems: rounding={self.rounding} needs levels=, as in ems:levels=3,rounding=nearest")
+            raise ParameterError(
+                f"ems: rounding={self.rounding} needs levels=, as in ems:levels=3,rounding=nearest"
+            )
         if not asked:
             object.__setattr__(self, "bpe", _DEFAULT_BPE)
 
@@ -90,9 +92,7 @@ class EntropyCodedMask(Codec):
             offset += len(part)
         return writer.close(opened)
 
-    def _sections(
-        self, x: Tensor, writer: Writer, shape: Geometry, k: int
-    ) -> tuple[list[bytes], int, bool]:
+    def _sections(self, x: Tensor, writer: Writer, shape: Geometry, k: int) -> tuple[list[bytes], int, bool]:
         """All sections with k top values each, or with as many as the wish needs; the most levels; signs."""
         top: Any = writer.kernels.select_top(x, k)
         accept(top.largest, writer, VALUE_DTYPES[self._values])

@@ -7,20 +7,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
-from cutlayer.codecs.native_entropy import (
-    ems_contexts,
-    ems_decode,
-    ems_encode,
-    ems_equal_levels,
-    ems_levels,
-    ems_mark,
-    ems_pack,
-    ems_rebuild,
-    ems_signs,
-    ems_sums,
-    ems_tops,
-    ems_unpack,
-)
+from cutlayer.codecs import native_entropy as _entropy
 
 # Starting a thread costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
@@ -30,6 +17,18 @@ put_bytes = _n.put_bytes
 seal = _n.seal
 checksum = _n.checksum
 check_values = _n.check_values
+ems_contexts = _entropy.ems_contexts
+ems_decode = _entropy.ems_decode
+ems_encode = _entropy.ems_encode
+ems_equal_levels = _entropy.ems_equal_levels
+ems_levels = _entropy.ems_levels
+ems_mark = _entropy.ems_mark
+ems_pack = _entropy.ems_pack
+ems_rebuild = _entropy.ems_rebuild
+ems_signs = _entropy.ems_signs
+ems_sums = _entropy.ems_sums
+ems_tops = _entropy.ems_tops
+ems_unpack = _entropy.ems_unpack
 
 
 def _threads(x: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""The compiled kernels of `ems` behind the surface of `kernels.Kernels`: addresses and thread counts, no logic."""
+"""The compiled kernels of `ems` behind the surface of `kernels.Kernels`: addresses, no logic."""
 
 from typing import Any
 
@@ -93,7 +93,13 @@ def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables
 
 
 def ems_decode(
-    frame: Buffer, offset: int, words: tuple[int, ...], shape: Geometry, most: int, model: Model, tables: Tables
+    frame: Buffer,
+    offset: int,
+    words: tuple[int, ...],
+    shape: Geometry,
+    most: int,
+    model: Model,
+    tables: Tables,
 ) -> Tensor | None:
     """See `kernels.Kernels`."""
     data = np.frombuffer(frame, np.uint8)

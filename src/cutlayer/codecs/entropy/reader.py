@@ -1,4 +1,4 @@
-"""One section of an `ems` payload, from bytes to elements. Everything is checked before anything is written."""
+"""One section of an `ems` payload, from bytes to elements. All is checked before anything is written."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.section import Cursor, Section, parse, wrong
 from cutlayer.codecs.entropy.writer import PARTS, as_float
+from cutlayer.codecs.kernels import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 LARGEST = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
@@ -28,9 +29,9 @@ def read_section(
     means: bool,
     values: int,
     signed: bool,
-    kernels: Any,
+    kernels: Kernels,
 ) -> Callable[[Tensor], None]:
-    """Decode the levels and top values of the section at `start` in the frame; the rest is left to be called."""
+    """Decode levels and top values of the section at `start` in the frame; the rest is left to be called."""
     section = parse(cursor, shape, levels, means, LARGEST[values])
     width = section.width + signed
     raw = _stream(cursor, frame, start, section.tops, width, kernels)
@@ -54,7 +55,7 @@ def read_section(
     return lambda out: kernels.ems_rebuild(found, shape, table, tops, signs, out)
 
 
-def _stream(cursor: Cursor, frame: Buffer, start: int, n: int, width: int, kernels: Any) -> Tensor:
+def _stream(cursor: Cursor, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Tensor:
     at = start + cursor.at
     cursor.take((n * width + 7) // 8)
     found: Tensor | None = kernels.ems_unpack(frame, at, n, width)
@@ -64,7 +65,7 @@ def _stream(cursor: Cursor, frame: Buffer, start: int, n: int, width: int, kerne
 
 
 def _levels(
-    cursor: Cursor, frame: Buffer, start: int, section: Section, shape: Geometry, kernels: Any
+    cursor: Cursor, frame: Buffer, start: int, section: Section, shape: Geometry, kernels: Kernels
 ) -> Tensor:
     if section.model is None or section.tables is None:
         found = _stream(cursor, frame, start, shape.d, section.levels.bit_length(), kernels)

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 
 from cutlayer.codecs.entropy.model import Model
-from cutlayer.codecs.entropy.section import MOST_LEVELS
+from cutlayer.codecs.entropy.section import MOST_LEVELS, Means
 from cutlayer.codecs.entropy.writer import Mask, SectionWriter
 
 _TRIES = 6
-_CLOSE = 0.004  # a wish counts as met within this share
+_CLOSE = 0.006  # a wish counts as met within this share
 Made = tuple[bytes, int]  # a section and its levels
 
 
@@ -24,8 +24,9 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     """The section of least error that takes at most so many bytes, or else a very small one."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    step = _for_bytes(writer, _first_model(writer), budget, writer.topmin / 3)
-    model = writer.trial(step).model
+    first = writer.trial(writer.topmin / 3)
+    step = _for_bytes(writer, first, budget * (1 - _CLOSE))
+    model = _model_near(writer, first, step)
     best: Made | None = None
     for _ in range(_TRIES):
         mask = writer.at_step(step, model)
@@ -33,12 +34,12 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
             made = _made(writer, mask)
             if len(made[0]) <= budget:
                 best = made
-                if len(made[0]) >= budget * (1 - 2 * _CLOSE):
+                if len(made[0]) >= budget * (1 - 3 * _CLOSE):
                     break
         elif best or mask.most == 1:
             break  # with something that fits in hand, one step too far is the end
-        # The part on which steps are tried is not quite like the whole: aim by how much it is off.
-        step = _for_bytes(writer, model, budget * writer.trial(step, model).bytes / mask.bytes, step)
+        # The part on which steps are tried is not quite like the whole: correct by how much it is off.
+        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** 1.2
     return best or _smallest(writer)
 
 
@@ -48,29 +49,37 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         return _smallest(writer)
     if most <= 0:
         return None
-    model = _first_model(writer)
+    first = writer.trial(writer.topmin / 3)
     share = writer.shape.d / writer.part_shape.d
     low, high = _range(writer)
     # Over the logarithm of levels a unit, so that errors fall.
     found = _seek(
-        lambda u: math.log(max(1e-300, writer.means(writer.trial(math.exp(-u), model))[1] * share)),
+        lambda u: math.log(max(1e-300, writer.means(writer.trial(math.exp(-u), first.model))[1] * share)),
         math.log(most),
         (-high, -low),
         -math.log(writer.topmin / 3),
         -2.0,
     )
     step = math.exp(-found)
-    model = writer.trial(step).model
+    model = _model_near(writer, first, step)
+    best: tuple[Mask, Means] | None = None
     for _ in range(4 * _TRIES):
         mask = writer.at_step(step, model)
         means, left = writer.means(mask, whole=True)
         # A part of a step is how exactly elements are measured: allow for it.
         if left * 1.001 <= most:
-            return writer.section(mask, means), mask.most
-        if mask.most == MOST_LEVELS:
-            return None
-        step *= 0.998 * min(1.0, (most / left) ** 0.5)
-    return None
+            if best and mask.bytes >= best[0].bytes:
+                break
+            near = best is not None or left >= (1 - 3 * _CLOSE) * most
+            best = mask, means
+            if near:
+                break
+            step *= (0.997 * most / left) ** 0.5 if left > 0 else 2.0  # the part made it look worse than it is
+        elif best or mask.most == MOST_LEVELS:
+            break
+        else:
+            step *= 0.998 * min(1.0, (most / left) ** 0.5)
+    return (writer.section(*best), best[0].most) if best else None
 
 
 def _made(writer: SectionWriter, mask: Mask) -> Made:
@@ -82,8 +91,9 @@ def _smallest(writer: SectionWriter) -> Made:
     return _made(writer, writer.at_step(2 * writer.topmin if writer.topmin > 0 else 1.0))
 
 
-def _first_model(writer: SectionWriter) -> Model:
-    return writer.trial(writer.topmin / 3).model
+def _model_near(writer: SectionWriter, known: Mask, step: float) -> Model:
+    """Weights hardly depend on the step, unless it is another one altogether."""
+    return known.model if abs(math.log(step / known.step)) < 0.4 else writer.trial(step).model
 
 
 def _range(writer: SectionWriter) -> tuple[float, float]:
@@ -91,11 +101,14 @@ def _range(writer: SectionWriter) -> tuple[float, float]:
     return math.log(writer.topmin / (MOST_LEVELS - 0.5)), math.log(writer.topmin * 2)
 
 
-def _for_bytes(writer: SectionWriter, model: Model, budget: float, first: float) -> float:
+def _for_bytes(writer: SectionWriter, known: Mask, budget: float) -> float:
     def size(at: float) -> float:
-        return math.log(writer.trial(math.exp(at), model).bytes)
+        return math.log(writer.trial(math.exp(at), known.model).bytes)
 
-    return math.exp(_seek(size, math.log(budget), _range(writer), math.log(first), -0.8))
+    # From what is known, a first guess by the usual slope.
+    guess = math.log(known.step) + math.log(known.bytes / budget) / 0.8
+    low, high = _range(writer)
+    return math.exp(_seek(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8))
 
 
 def _seek(

@@ -2,13 +2,14 @@
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import NEIGHBOURS, PARENTS, FINE, Model
+from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model
 from cutlayer.codecs.entropy.tables import CLASSES, SCALE, Tables
 from cutlayer.errors import PayloadError
 
@@ -52,7 +53,9 @@ def head(section: Section) -> bytes:
     if section.model and section.tables:
         model, found = section.model, section.tables
         out += bytes([int(model.rows > 1), model.distance.shape[1]])
-        rows = np.concatenate([model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1)
+        rows = np.concatenate(
+            [model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1
+        )
         out += rows.tobytes()
         out.append(len(found.starts))
         out += bytes(found.starts[1:])
@@ -156,7 +159,7 @@ def _tables(cursor: Cursor, symbols: int) -> Tables:
     if not 1 <= classes <= CLASSES:
         raise wrong(f"{classes} classes")
     starts = [0, *cursor.take(classes - 1)]
-    if any(b <= a for a, b in zip(starts, starts[1:], strict=False)) or starts[-1] >= FINE:
+    if any(b <= a for a, b in pairwise(starts)) or starts[-1] >= FINE:
         raise wrong("the classes are not in order")
     known = [cursor.varint(SCALE) for _ in range(classes * (symbols - 1))]
     frequencies = np.array(known, np.int64).reshape(classes, symbols - 1)
@@ -168,4 +171,6 @@ def _tables(cursor: Cursor, symbols: int) -> Tables:
 
 def wrong(what: str) -> PayloadError:
     """The error for a section that contradicts itself."""
-    return PayloadError(f"a section is malformed: {what}; the frame was damaged or forged before it was sealed")
+    return PayloadError(
+        f"a section is malformed: {what}; the frame was damaged or forged before it was sealed"
+    )

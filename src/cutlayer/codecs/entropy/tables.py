@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from cutlayer.codecs.entropy.model import FINE
 
-SCALE = 4096  # frequencies of a class add up to this
-CLASSES = 32
+SCALE_BITS = 11
+SCALE = 1 << SCALE_BITS  # frequencies of a class add up to this
+CLASSES = 24  # with their frequencies spread out they still fit a second-level cache
 _WORTH = 160  # elements that a class must have for each of its frequencies to pay
 
 Array = NDArray[Any]
@@ -61,5 +62,5 @@ def bits(histogram: Array, found: Tables) -> float:
     """What coding the counted elements costs."""
     counts = np.add.reduceat(histogram, found.starts, axis=0)
     with np.errstate(divide="ignore"):
-        cost = np.where(counts > 0, 12.0 - np.log2(np.maximum(found.frequencies, 1)), 0.0)
+        cost = np.where(counts > 0, SCALE_BITS - np.log2(np.maximum(found.frequencies, 1)), 0.0)
     return float((counts * cost).sum())

@@ -11,6 +11,7 @@ from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model, fit, worth_rows
 from cutlayer.codecs.entropy.section import MOST_LEVELS, SURROUNDINGS, Means, Section, head, varint
 from cutlayer.codecs.entropy.tables import Tables, bits, tables
+from cutlayer.codecs.kernels import Kernels
 
 PARTS = 64  # of a step, in which elements are measured
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
@@ -36,12 +37,13 @@ class Mask:
 
 
 class SectionWriter:
-    """What does not depend on the step: the elements, their top values, and a part of them to try steps on."""
+    """What does not depend on the step: elements, top values, and a part of them to try steps on."""
 
     def __init__(
-        self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Any
+        self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Kernels
     ) -> None:
-        self.x, self.top, self.row, self.signed, self.shape, self.kernels = x[row], top, row, signed, shape, kernels
+        self.x, self.top, self.row = x[row], top, row
+        self.signed, self.shape, self.kernels = signed, shape, kernels
         raw = kernels.ems_tops(x, top, row, values)
         bit = 31 if values == 0 else 15
         magnitude = raw & ((1 << bit) - 1)
@@ -50,7 +52,7 @@ class SectionWriter:
         code = magnitude - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
-        self.part_shape, self.stride = shape.part(max(_PART, 4 * shape.sample))
+        self.part_shape, self.stride = shape.part(max(_PART, shape.d // 32, 4 * shape.sample))
         self.part = self.spread(self.x)
         self.part_top = self.part.abs() >= float(top.topmin[row])
 
@@ -68,7 +70,9 @@ class SectionWriter:
     def most_levels(self, step: float) -> int:
         """Levels up to the one of Topmin."""
         parts = min(16383, round(float(np.float32(self.topmin) * np.float32(PARTS / step))))
-        return min(MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0))
+        return min(
+            MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0)
+        )
 
     def trial(self, step: float, model: Model | None = None) -> Mask:
         """What the mask would be like, from a part of the elements."""
@@ -96,8 +100,9 @@ class SectionWriter:
         contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
         found = tables(histogram)
         cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
-        what = Section(most, self.count, self.low, self.width, None, model, found)
-        about = len(head(what)) + len(self.values) + 9 + self.kinds(most) * most + 3 * self.shape.blocks
+        # Frequencies take one byte or two; the rest is small.
+        about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
+        about += model.weights.size + 2 * model.distance.size + len(found.starts) * (1 + 3 * most // 2)
         size = cost / 8 * self.shape.d / shape.d + _LANE_BYTES * self.shape.lanes + about
         return Mask(step, most, levels, contexts, model, found, size)
 

@@ -33,7 +33,9 @@ def ems_tops(x: Tensor, top: Top, row: int, values: int) -> Tensor:
 
 def ems_parts(x: Tensor, scale: float) -> Tensor:
     """Magnitudes in parts of a step, as integers. `scale` is a float32: parts in a unit."""
-    return (x.abs() * torch.tensor(scale, dtype=torch.float32, device=x.device)).clamp_(max=16383).round().int()
+    return (
+        (x.abs() * torch.tensor(scale, dtype=torch.float32, device=x.device)).clamp_(max=16383).round().int()
+    )
 
 
 def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
@@ -45,7 +47,9 @@ def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
 
 def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor:
     """The same for levels that are equal parts of Topmin, as in `ms`."""
-    quotient = x.abs().double() * levels / torch.tensor(topmin if topmin > 0 else torch.inf, dtype=torch.float64)
+    quotient = (
+        x.abs().double() * levels / torch.tensor(topmin if topmin > 0 else torch.inf, dtype=torch.float64)
+    )
     level = quotient.round() if nearest else quotient.floor()
     return level.clamp_(max=levels - 1).to(torch.uint8)
 
@@ -109,7 +113,13 @@ def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables
 
 
 def ems_decode(
-    frame: Buffer, offset: int, words: tuple[int, ...], shape: Geometry, most: int, model: Model, tables: Tables
+    frame: Buffer,
+    offset: int,
+    words: tuple[int, ...],
+    shape: Geometry,
+    most: int,
+    model: Model,
+    tables: Tables,
 ) -> Tensor | None:
     """The levels in coded blocks, or None if they are malformed."""
     raw = bytes(memoryview(frame)[offset : offset + 2 * sum(words)])
@@ -119,12 +129,8 @@ def ems_decode(
 
 def ems_pack(codes: Tensor, width: int) -> Buffer:
     """Codes (int64) of up to 32 bits as a bit stream."""
-    low = stream.pack((codes & 0xFFFF).unsqueeze(0), min(width, 16))
-    if width <= 16:
-        return low.cpu().numpy().data
-    places = torch.arange(width, device=codes.device)
-    bits = ((codes.unsqueeze(-1) >> places) & 1).view(1, -1)
-    return stream.pack(bits, 1).cpu().numpy().data
+    bits = (codes.unsqueeze(-1) >> torch.arange(width, device=codes.device)) & 1
+    return stream.pack(bits.view(1, -1), 1).cpu().numpy().data
 
 
 def ems_unpack(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:

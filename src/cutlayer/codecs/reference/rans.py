@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from cutlayer.codecs.entropy.geometry import LANES, Geometry
 from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
-from cutlayer.codecs.entropy.tables import SCALE, Tables
+from cutlayer.codecs.entropy.tables import SCALE, SCALE_BITS, Tables
 
 LOW = 1 << 16  # states stay from here to 2^32 - 1
-_BITS = 12
+_FULL = 32 - SCALE_BITS  # a state may take a symbol of frequency f while it is below f * 2^_FULL
 
 Array = NDArray[Any]
 
@@ -40,11 +40,11 @@ def encode(levels: Array, predictions: Array, shape: Geometry, tables: Tables) -
             live = step >= 0
             cls, level = of[step], levels[step]
             f, c = frequency[cls, level], before[cls, level]
-            full = live & (state >= f << np.uint64(20))
+            full = live & (state >= f << np.uint64(_FULL))
             words.append((state[full] & np.uint64(0xFFFF))[::-1])
             s = np.where(full, state >> np.uint64(16), state)
             f = np.where(live, f, 1)
-            state = np.where(live, ((s // f) << np.uint64(_BITS)) + s % f + c, s)
+            state = np.where(live, ((s // f) << np.uint64(SCALE_BITS)) + s % f + c, s)
         stream = np.concatenate(words)[::-1].astype("<u2") if words else np.zeros(0, "<u2")
         blocks.append(state.astype("<u4").tobytes() + stream.tobytes())
     return b"".join(blocks), [len(b) // 2 for b in blocks]
@@ -76,7 +76,7 @@ def decode(
             slot = (state % SCALE).astype(np.int64)
             level = symbol[cls, slot]
             f, c = frequency[cls, level], before[cls, level]
-            state = np.where(live, f * (state >> np.uint64(_BITS)) + slot.astype(np.uint64) - c, state)
+            state = np.where(live, f * (state >> np.uint64(SCALE_BITS)) + slot.astype(np.uint64) - c, state)
             empty = state < LOW
             wanted = int(empty.sum())
             if wanted > n - read:
