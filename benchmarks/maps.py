@@ -33,11 +33,11 @@ def trained(name: str, root: Path) -> dict[str, Tensor]:
     steps = epochs * -(-len(train) // 128)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
     for epoch in range(epochs):
-        for step, batch in enumerate(torch.randperm(len(train), generator=generator).split(128)):
+        for step, batch in enumerate(torch.randperm(len(train), generator=generator).split(128)):  # type: ignore[no-untyped-call]
             x = prepare.train(train.images[batch], seed=0, client=0, epoch=epoch, step=step)
             loss = nn.functional.cross_entropy(model(x), train.labels[batch])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
         print(f"{name}: epoch {epoch + 1} of {epochs}, loss {loss.item():.2f}", flush=True)

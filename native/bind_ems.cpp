@@ -41,13 +41,9 @@ void bind_ems(nb::module_& m) {
           nb::gil_scoped_release free;
           ems_equal_levels(at<float>(x), d, topmin, levels, nearest, at<uint8_t>(out), threads);
         });
-  m.def("ems_mark", [](Address x, const Selection& top, size_t row, unsigned mark, Address levels, int threads) {
+  m.def("ems_tops", [](Address x, const Selection& top, size_t row, int kind, Address out, Address where, int threads) {
     nb::gil_scoped_release free;
-    ems_mark(at<float>(x), top, row, uint8_t(mark), at<uint8_t>(levels), threads);
-  });
-  m.def("ems_tops", [](Address x, const Selection& top, size_t row, int kind, Address out, int threads) {
-    nb::gil_scoped_release free;
-    ems_tops(at<float>(x), top, row, Values(kind), at<int64_t>(out), threads);
+    ems_tops(at<float>(x), top, row, Values(kind), at<int64_t>(out), at<int64_t>(where), threads);
   });
   m.def("ems_contexts", [](Address levels, const Sizes& shape, const Sizes& model, Address weights, Address distance,
                            Address parent, unsigned most, Address out, Address histogram, int threads) {

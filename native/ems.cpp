@@ -78,28 +78,21 @@ void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, 
   });
 }
 
-void ems_mark(const float* x, const Selection& top, size_t row, uint8_t mark, uint8_t* levels, int threads) {
-  const size_t chunks = top.shape.chunks();
-  for_chunks(top.shape.d, threads, [&](size_t c, size_t first, size_t n) {
-    uint64_t keep[kChunk / kBlock];
-    kernels().top_mask(x + first, n, top.chunks[row * chunks + c].cut, keep);
-    for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
-      for (uint64_t m = keep[w]; m; m &= m - 1) levels[first + w * kBlock + size_t(__builtin_ctzll(m))] = mark;
-  });
-}
-
-void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int threads) {
+void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where,
+              int threads) {
   const size_t chunks = top.shape.chunks();
   for_chunks(top.shape.d, threads, [&](size_t c, size_t first, size_t n) {
     const Chunk& chunk = top.chunks[row * chunks + c];
-    int64_t* to = out + chunk.before;
+    int64_t *to = out + chunk.before, *place = where + chunk.before;
     uint64_t keep[kChunk / kBlock];
     kernels().top_mask(x + first, n, chunk.cut, keep);
     for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
       for (uint64_t m = keep[w]; m; m &= m - 1) {
+        const size_t i = first + w * kBlock + size_t(__builtin_ctzll(m));
         uint32_t raw = 0;
-        put_value(reinterpret_cast<uint8_t*>(&raw), kind, x[first + w * kBlock + size_t(__builtin_ctzll(m))]);
+        put_value(reinterpret_cast<uint8_t*>(&raw), kind, x[i]);
         *to++ = int64_t(raw);
+        *place++ = int64_t(i);
       }
   });
 }
@@ -133,14 +126,22 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
           const size_t at = (c * shape.height + y) * shape.width;
           if (at >= n) break;
           const size_t count = std::min(shape.width, n - at);
-          const uint8_t *p = predicted.data() + y * pitch, *l = in + at;
-          std::memcpy(to + at, p, count);
-          uint32_t* bin = counts.data();
-          size_t x = 0;
-          for (; x + 4 <= count; x += 4)
-            for (size_t i = 0; i < 4; ++i) ++bin[i * bins + p[x + i] * symbols + l[x + i]];
-          for (; x < count; ++x) ++bin[p[x] * symbols + l[x]];
+          const uint8_t* p = predicted.data() + y * pitch;
+          if (count == 8) std::memcpy(to + at, p, 8);
+          else std::memcpy(to + at, p, count);
         }
+        const size_t start = c * shape.height * shape.width;
+        const size_t size = start < n ? std::min(n - start, shape.height * shape.width) : 0;
+        const uint8_t *p = to + start, *l = in + start;
+        uint32_t* bin = counts.data();
+        size_t i = 0;
+        for (; i + 4 <= size; i += 4) {
+          ++bin[p[i] * symbols + l[i]];
+          ++bin[bins + p[i + 1] * symbols + l[i + 1]];
+          ++bin[2 * bins + p[i + 2] * symbols + l[i + 2]];
+          ++bin[3 * bins + p[i + 3] * symbols + l[i + 3]];
+        }
+        for (; i < size; ++i) ++bin[p[i] * symbols + l[i]];
       }
     }
     const std::lock_guard<std::mutex> lock(adding);

@@ -109,8 +109,8 @@ const EmsKernels& ems_kernels();
 void ems_levels(const float* x, size_t d, float scale, unsigned most, uint8_t* out, int threads);
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
-void ems_mark(const float* x, const Selection& top, size_t row, uint8_t mark, uint8_t* levels, int threads);
-void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int threads);
+// The bits of top values as they travel, and where they are.
+void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
 void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& model, unsigned most, uint8_t* out,
                   int64_t* histogram, int threads);
 void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most, size_t kinds,

@@ -1,5 +1,6 @@
 // Blocks of lanes: interleaved range coding (rANS) of levels.
 #include <cstring>
+#include <memory>
 
 #include "ems.hpp"
 #include "parallel.hpp"
@@ -31,8 +32,9 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
   uint32_t state[kLanes];
   for (auto& s : state) s = kLowState;
   // Coding runs backwards, so that decoding runs forwards; words are written from the end.
-  std::vector<uint16_t> room(elements + 1);
-  uint16_t* word = room.data() + room.size();
+  // Not cleared: few of the pages are ever touched.
+  const std::unique_ptr<uint16_t[]> room(new uint16_t[elements + 1]);
+  uint16_t *const stop = room.get() + elements + 1, *word = stop;
   const auto& kernel = ems_kernels();
   EmsTile tile;
   for (size_t end = shape.lane; end > 0;) {
@@ -48,7 +50,7 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
     word = kernel.encode_tile(tile, n, lanes, rest, code, state, word);
     end = start;
   }
-  const size_t words = size_t(room.data() + room.size() - word);
+  const size_t words = size_t(stop - word);
   std::string out(4 * lanes + 2 * words, '\0');
   std::memcpy(out.data(), state, 4 * lanes);
   std::memcpy(out.data() + 4 * lanes, word, 2 * words);

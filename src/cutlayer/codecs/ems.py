@@ -128,7 +128,10 @@ class EntropyCodedMask(Codec):
     def _squared(self, x: Tensor, section: SectionWriter) -> float:
         """The squared error that `error` leaves to the mask of a section."""
         # In NumPy, which adds in the same order whatever the number of threads.
-        total = sum(float(np.square(c.numpy(), dtype=np.float64).sum()) for c in x.cpu().split(1 << 20))
+        values = x.cpu().numpy()
+        total = 0.0
+        for i in range(0, len(values), 1 << 20):
+            total += float(np.square(values[i : i + (1 << 20)], dtype=np.float64).sum())
         return (self.error - _LOST[self._values]) * total - section.count * 2.0**-50
 
     def read(self, reader: Reader, out: Tensor) -> None:

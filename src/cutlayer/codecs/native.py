@@ -22,7 +22,6 @@ ems_decode = _entropy.ems_decode
 ems_encode = _entropy.ems_encode
 ems_equal_levels = _entropy.ems_equal_levels
 ems_levels = _entropy.ems_levels
-ems_mark = _entropy.ems_mark
 ems_pack = _entropy.ems_pack
 ems_rebuild = _entropy.ems_rebuild
 ems_signs = _entropy.ems_signs

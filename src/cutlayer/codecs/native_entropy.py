@@ -32,11 +32,12 @@ def _model(model: Model, most: int) -> tuple[list[int], int, int, int]:
     return [model.rows, model.distance.shape[1], coarse(most), grain(most)], *where
 
 
-def ems_tops(x: Tensor, top: Any, row: int, values: int) -> Tensor:
+def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]:
     """See `kernels.Kernels`."""
-    out = torch.empty(top.k, dtype=torch.int64)
-    _n.ems_tops(x[row].data_ptr(), top, row, values, out.data_ptr(), _threads(x.shape[1]))
-    return out
+    raw, where = torch.empty(2, top.k, dtype=torch.int64)
+    at = (raw.data_ptr(), where.data_ptr(), _threads(x.shape[1]))
+    _n.ems_tops(x[row].data_ptr(), top, row, values, *at)
+    return raw, where
 
 
 def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
@@ -52,11 +53,6 @@ def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Te
     how = (topmin, levels, nearest)
     _n.ems_equal_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
     return out
-
-
-def ems_mark(x: Tensor, levels: Tensor, top: Any, row: int, mark: int) -> None:
-    """See `kernels.Kernels`."""
-    _n.ems_mark(x.data_ptr(), top, row, mark, levels.data_ptr(), _threads(levels.numel()))
 
 
 def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
@@ -102,7 +98,7 @@ def ems_decode(
     tables: Tables,
 ) -> Tensor | None:
     """See `kernels.Kernels`."""
-    data = np.frombuffer(frame, np.uint8)
+    data = np.frombuffer(memoryview(frame), np.uint8)
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
     out = torch.empty(shape.d, dtype=torch.uint8)
@@ -130,7 +126,7 @@ def ems_pack(codes: Tensor, width: int) -> Buffer:
 
 def ems_unpack(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
     """See `kernels.Kernels`."""
-    data = np.frombuffer(frame, np.uint8)
+    data = np.frombuffer(memoryview(frame), np.uint8)
     out = torch.empty(n, dtype=torch.int64)
     return out if _n.ems_unpack(data.ctypes.data + offset, n, width, out.data_ptr()) else None
 

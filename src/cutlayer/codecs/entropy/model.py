@@ -175,4 +175,5 @@ def _solve(matrix: Array, vector: Array) -> Array:
 
 
 def _rounded(weights: Array) -> Array:
-    return np.clip(np.rint(weights * UNIT), -127, 127).astype(np.int8)
+    rounded: Array = np.clip(np.rint(weights * UNIT), -127, 127).astype(np.int8)
+    return rounded

@@ -27,20 +27,25 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     first = writer.trial(writer.topmin / 3)
     step = _for_bytes(writer, first, budget * (1 - _CLOSE))
     model = _model_near(writer, first, step)
-    best: Made | None = None
-    for _ in range(_TRIES):
+    fitting: Mask | None = None
+    for i in range(_TRIES):
         mask = writer.at_step(step, model)
         if mask.bytes <= budget:
-            made = _made(writer, mask)
-            if len(made[0]) <= budget:
-                best = made
-                if len(made[0]) >= budget * (1 - 3 * _CLOSE):
-                    break
-        elif best or mask.most == 1:
+            fitting = mask
+            # The part on which steps are tried is not quite like the whole, but one correction is enough.
+            if mask.bytes >= budget * (1 - 4 * _CLOSE) or mask.most == MOST_LEVELS or i > 1:
+                break
+        elif fitting or mask.most == 1:
             break  # with something that fits in hand, one step too far is the end
-        # The part on which steps are tried is not quite like the whole: correct by how much it is off.
         step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** 1.2
-    return best or _smallest(writer)
+    if fitting:
+        made = _made(writer, fitting)
+        if len(made[0]) <= budget:
+            return made
+        made = _made(writer, writer.at_step(1.05 * fitting.step, model))  # the estimate was off
+        if len(made[0]) <= budget:
+            return made
+    return _smallest(writer)
 
 
 def within_error(writer: SectionWriter, most: float) -> Made | None:
@@ -74,7 +79,9 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
             best = mask, means
             if near:
                 break
-            step *= (0.997 * most / left) ** 0.5 if left > 0 else 2.0  # the part made it look worse than it is
+            step *= (
+                (0.997 * most / left) ** 0.5 if left > 0 else 2.0
+            )  # the part made it look worse than it is
         elif best or mask.most == MOST_LEVELS:
             break
         else:
@@ -93,7 +100,7 @@ def _smallest(writer: SectionWriter) -> Made:
 
 def _model_near(writer: SectionWriter, known: Mask, step: float) -> Model:
     """Weights hardly depend on the step, unless it is another one altogether."""
-    return known.model if abs(math.log(step / known.step)) < 0.4 else writer.trial(step).model
+    return known.model if abs(math.log(step / known.step)) < 0.8 else writer.trial(step).model
 
 
 def _range(writer: SectionWriter) -> tuple[float, float]:

@@ -42,9 +42,8 @@ class SectionWriter:
     def __init__(
         self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Kernels
     ) -> None:
-        self.x, self.top, self.row = x[row], top, row
-        self.signed, self.shape, self.kernels = signed, shape, kernels
-        raw = kernels.ems_tops(x, top, row, values)
+        self.x, self.signed, self.shape, self.kernels = x[row], signed, shape, kernels
+        raw, self.where = kernels.ems_tops(x, top, row, values)
         bit = 31 if values == 0 else 15
         magnitude = raw & ((1 << bit) - 1)
         self.count, self.low = magnitude.numel(), int(magnitude.min())
@@ -52,7 +51,7 @@ class SectionWriter:
         code = magnitude - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
-        self.part_shape, self.stride = shape.part(max(_PART, shape.d // 32, 4 * shape.sample))
+        self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
         self.part = self.spread(self.x)
         self.part_top = self.part.abs() >= float(top.topmin[row])
 
@@ -89,7 +88,7 @@ class SectionWriter:
 
     def marked(self, step: float, most: int, levels: Tensor, model: Model | None = None) -> Mask:
         """The mask of these levels and the top values."""
-        self.kernels.ems_mark(self.x, levels, self.top, self.row, most)
+        levels.index_fill_(0, self.where, most)
         return self.measured(step, most, levels, self.shape, model)
 
     def measured(
@@ -103,7 +102,9 @@ class SectionWriter:
         # Frequencies take one byte or two; the rest is small.
         about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
         about += model.weights.size + 2 * model.distance.size + len(found.starts) * (1 + 3 * most // 2)
-        size = cost / 8 * self.shape.d / shape.d + _LANE_BYTES * self.shape.lanes + about
+        if shape is not self.shape:
+            cost *= self.shape.d / shape.d
+        size = cost / 8 + _LANE_BYTES * self.shape.lanes + about
         return Mask(step, most, levels, contexts, model, found, size)
 
     def kinds(self, most: int) -> int:

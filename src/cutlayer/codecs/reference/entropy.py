@@ -23,12 +23,13 @@ PARTS = 64  # a step has so many
 ZERO_BELOW, UP_FROM = 38, 35  # in parts: where level 1 begins, and every further one
 
 
-def ems_tops(x: Tensor, top: Top, row: int, values: int) -> Tensor:
-    """The top values of a row as they travel, as the bits of their type (int64 on the CPU)."""
-    kept = x[row][top.mask[row]].to(VALUE_DTYPES[values]).cpu()
+def ems_tops(x: Tensor, top: Top, row: int, values: int) -> tuple[Tensor, Tensor]:
+    """The top values of a row as they travel, as the bits of their type (int64 on the CPU), and their places."""
+    where = top.mask[row].nonzero()[:, 0]
+    kept = x[row][where].to(VALUE_DTYPES[values]).cpu()
     if kept.dtype is torch.float32:
-        return kept.view(torch.int32).long() & 0xFFFFFFFF
-    return kept.view(torch.int16).long() & 0xFFFF
+        return kept.view(torch.int32).long() & 0xFFFFFFFF, where
+    return kept.view(torch.int16).long() & 0xFFFF, where
 
 
 def ems_parts(x: Tensor, scale: float) -> Tensor:
@@ -52,11 +53,6 @@ def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Te
     )
     level = quotient.round() if nearest else quotient.floor()
     return level.clamp_(max=levels - 1).to(torch.uint8)
-
-
-def ems_mark(x: Tensor, levels: Tensor, top: Top, row: int, mark: int) -> None:
-    """Give the top values of a row their mark."""
-    levels.masked_fill_(top.mask[row], mark)
 
 
 def _planes(levels: Tensor, shape: Geometry) -> Tensor:
