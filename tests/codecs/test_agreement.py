@@ -26,7 +26,6 @@ EVERY = [
     "rt",
     "rk",
     "km:bits=4",
-    "ems:levels=4",
 ]
 ratios = st.sampled_from([0.0, 0.1, 0.5, 0.7, 0.9, 0.95875, 0.99, 0.9999]) | st.floats(0, 0.999)
 values = st.sampled_from(["float32", "float16", "bfloat16"])
@@ -40,7 +39,8 @@ def spec(name: str, **parameters: st.SearchStrategy[object]) -> st.SearchStrateg
     return built.map(lambda p: f"{name}:" + ",".join(f"{k}={v}" for k, v in p.items()))
 
 
-specs = st.one_of(
+# Whose reference does not go step by step through a row.
+quick = st.one_of(
     spec("dense", dtype=values),
     spec(
         "qu",
@@ -69,6 +69,9 @@ specs = st.one_of(
     ),
     spec("rk", ratio=ratios, store=stores, scope=scopes, seed=seeds),
     spec("km", bits=st.integers(1, 8), iterations=st.integers(0, 12), scope=scopes),
+)
+specs = st.one_of(
+    quick,
     spec("ems", levels=st.integers(1, 127), ratio=ratios, values=values, scope=scopes),
     spec("ems", levels=st.integers(1, 127), rounding=st.sampled_from(["floor", "nearest"]), ratio=ratios),
     spec("ems", bpe=st.floats(0.05, 8), values=values, scope=scopes),
@@ -116,7 +119,7 @@ def test_small_tensors(text: str, array: np.ndarray) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(specs, st.integers(60_000, 150_000), st.integers(0, 5), st.integers(0, 2**32 - 1))
+@given(quick, st.integers(60_000, 150_000), st.integers(0, 5), st.integers(0, 2**32 - 1))
 def test_tensors_of_several_chunks(text: str, n: int, kind: int, seed: int) -> None:
     x = torch.randn(1, n, generator=torch.Generator().manual_seed(seed))
     x = [x, x.relu(), (x * 3).round(), torch.ones(1, n), torch.zeros(1, n), x.abs().sort().values][kind]

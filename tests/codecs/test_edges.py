@@ -154,7 +154,7 @@ def test_a_sample_alone_does_not_depend_on_its_batch() -> None:
         "sp:scope=sample",
         "qu:bits=5,scope=sample",
         "km:bits=3,scope=sample",
-        "ems:bpe=2.0,scope=sample",
+        "ems:levels=4,scope=sample",
         "ems:error=0.02,scope=sample",
     ):
         codec = cutlayer.codec(spec)

@@ -93,37 +93,43 @@ class EntropyCodedMask(Codec):
         return writer.close(opened)
 
     def _sections(self, x: Tensor, writer: Writer, shape: Geometry, k: int) -> tuple[list[bytes], int, bool]:
-        """All sections with k top values each, or with as many as the wish needs; the most levels; signs."""
+        """All sections, the most levels that any has, and whether there are negative values."""
         top: Any = writer.kernels.select_top(x, k)
         accept(top.largest, writer, VALUE_DTYPES[self._values])
         signed = bool(top.negative)
-        budget = 0
-        if self.bpe:
-            source = writer.source
-            header = frame.build(self.id, source.given.dtype, signed, source.shape, self.block(), 0)
-            budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
+        source = writer.source
+        header = frame.build(self.id, source.given.dtype, signed, source.shape, self.block(), 0)
+        budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
         parts, most = [], 1
         for row in range(len(x)):
+            found, count = None, k
             section = SectionWriter(x, top, row, self._values, signed, shape, writer.kernels)
-            if self.levels:
-                part, levels = search.with_levels(section, self.levels, self.rounding), self.levels
-            elif self.bpe:
-                part, levels = search.within_bytes(section, budget)
-                if len(part) > budget and k > 1:
-                    return self._sections(x, writer, shape, max(1, k // 4))
-            else:
-                found = search.within_error(section, self._squared(x[row], section))
-                if found is None:  # no number of levels is fine enough: more elements become top values
-                    if k == shape.d:
-                        raise ParameterError(
-                            f"ems: error={self.error} is less than values={self.values} leaves; "
-                            "use values=float32 or allow more"
-                        )
-                    return self._sections(x, writer, shape, min(shape.d, 4 * k))
-                part, levels = found
-            parts.append(part)
-            most = max(most, levels)
+            while found is None:
+                if self.levels:
+                    found = search.with_levels(section, self.levels, self.rounding), self.levels
+                elif self.bpe:
+                    found = search.within_bytes(section, budget)
+                    if len(found[0]) > budget and count > 1:  # fewer top values, then
+                        found, count = None, max(1, count // 4)
+                else:
+                    found = search.within_error(section, self._squared(x[row], section))
+                    if found is None:  # no number of levels is fine enough: more elements become top values
+                        count = self._more(count, shape.d)
+                if found is None:
+                    alone = x[row : row + 1]
+                    again = writer.kernels.select_top(alone, count)
+                    section = SectionWriter(alone, again, 0, self._values, signed, shape, writer.kernels)
+            parts.append(found[0])
+            most = max(most, found[1])
         return parts, most, signed
+
+    def _more(self, count: int, d: int) -> int:
+        if count == d:
+            raise ParameterError(
+                f"ems: error={self.error} is less than values={self.values} leaves; "
+                "use values=float32 or allow more"
+            )
+        return min(d, 4 * count)
 
     def _squared(self, x: Tensor, section: SectionWriter) -> float:
         """The squared error that `error` leaves to the mask of a section."""

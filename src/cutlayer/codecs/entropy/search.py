@@ -27,6 +27,8 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     first = writer.trial(writer.topmin / 3)
     step = _for_bytes(writer, first, budget * (1 - _CLOSE))
     model = _model_near(writer, first, step)
+    moved = math.log(step / first.step)
+    slope = math.log(budget / first.bytes) / moved if abs(moved) > 0.1 else -0.8
     fitting: Mask | None = None
     for i in range(_TRIES):
         mask = writer.at_step(step, model)
@@ -37,7 +39,7 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
                 break
         elif fitting or mask.most == 1:
             break  # with something that fits in hand, one step too far is the end
-        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** 1.2
+        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** (1 / min(max(-slope, 0.4), 1.5))
     if fitting:
         made = _made(writer, fitting)
         if len(made[0]) <= budget:

@@ -15,6 +15,7 @@ from cutlayer.codecs.kernels import Kernels
 
 PARTS = 64  # of a step, in which elements are measured
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
+LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
 _PART = 1 << 16  # elements that a search looks at
 _FEW = 1 << 15  # elements below which surroundings are not told apart
 _FINE = 16  # levels above which they are not, either
@@ -66,24 +67,31 @@ class SectionWriter:
         """A bit stream."""
         return bytes(self.kernels.ems_pack(codes, width)) if width and codes.numel() else b""
 
+    @staticmethod
+    def scale(step: float) -> float:
+        """Parts in a unit, as a float32."""
+        return float(np.float32(PARTS / step))
+
     def most_levels(self, step: float) -> int:
         """Levels up to the one of Topmin."""
-        parts = min(16383, round(float(np.float32(self.topmin) * np.float32(PARTS / step))))
+        parts = round(min(16383.0, float(np.float32(self.topmin) * np.float32(self.scale(step)))))
         return min(
             MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0)
         )
 
     def trial(self, step: float, model: Model | None = None) -> Mask:
         """What the mask would be like, from a part of the elements."""
+        step = min(max(step, LEAST_STEP), MOST_STEP)
         most = self.most_levels(step)
-        levels = self.kernels.ems_levels(self.part, float(np.float32(PARTS / step)), most)
+        levels = self.kernels.ems_levels(self.part, self.scale(step), most)
         levels.masked_fill_(self.part_top, most)
         return self.measured(step, most, levels, self.part_shape, model)
 
     def at_step(self, step: float, model: Model | None = None) -> Mask:
         """The mask with levels a step apart."""
+        step = min(max(step, LEAST_STEP), MOST_STEP)
         most = self.most_levels(step)
-        levels = self.kernels.ems_levels(self.x, float(np.float32(PARTS / step)), most)
+        levels = self.kernels.ems_levels(self.x, self.scale(step), most)
         return self.marked(step, most, levels, model)
 
     def marked(self, step: float, most: int, levels: Tensor, model: Model | None = None) -> Mask:
@@ -118,18 +126,18 @@ class SectionWriter:
             levels = self.spread(levels)
         if len(levels) < shape.d:
             x, shape = self.part, self.part_shape
-        scale = np.float32(PARTS / mask.step)
+        scale = self.scale(mask.step)
         count, total, squared = self.kernels.ems_sums(
-            x, levels, shape, float(scale), mask.most, self.kinds(mask.most)
+            x, levels, shape, scale, mask.most, self.kinds(mask.most)
         )
         middle = np.arange(mask.most) * PARTS
         # Half a part more, rounded down: the nearest integer to the mean.
         mean = np.where(count > 0, (2 * total + count) // (2 * np.maximum(count, 1)), middle)
         offsets = np.clip(mean - middle, -127, 127)
-        if self.signed:
+        if self.signed and bool(self.x.min() < 0):
             offsets[:, 0] = 0  # what lies around zero is zero
         y = middle + offsets
-        left = float((squared - 2 * total * y + count * y * y).sum()) / float(scale) ** 2
+        left = float((squared - 2 * total * y + count * y * y).sum()) / scale**2
         return Means(float(np.float32(mask.step)), offsets.astype(np.int8)), left
 
     def section(self, mask: Mask, means: Means | None) -> bytes:

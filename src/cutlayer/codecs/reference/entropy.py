@@ -24,7 +24,7 @@ ZERO_BELOW, UP_FROM = 38, 35  # in parts: where level 1 begins, and every furthe
 
 
 def ems_tops(x: Tensor, top: Top, row: int, values: int) -> tuple[Tensor, Tensor]:
-    """The top values of a row as they travel, as the bits of their type (int64 on the CPU), and their places."""
+    """The top values of a row as they travel, as bits (int64 on the CPU), and their places."""
     where = top.mask[row].nonzero()[:, 0]
     kept = x[row][where].to(VALUE_DTYPES[values]).cpu()
     if kept.dtype is torch.float32:
