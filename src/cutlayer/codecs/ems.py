@@ -138,7 +138,9 @@ class EntropyCodedMask(Codec):
         total = 0.0
         for i in range(0, len(values), 1 << 20):
             total += float(np.square(values[i : i + (1 << 20)], dtype=np.float64).sum())
-        return (self.error - _LOST[self._values]) * total - section.count * 2.0**-50
+        return (self.error - _LOST[self._values]) * total - section.count * (
+            2.0**-50 if self.values == "float16" else 0.0
+        )
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""

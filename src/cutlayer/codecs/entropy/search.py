@@ -15,7 +15,8 @@ Made = tuple[bytes, int]  # a section and its levels
 def with_levels(writer: SectionWriter, levels: int, rounding: str) -> bytes:
     """The section with so many levels, evenly up to Topmin."""
     if rounding == "mean":
-        return _made(writer, writer.at_step(writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0))[0]
+        step = writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0
+        return _made(writer, writer.at_step(step, most=levels))[0]
     found = writer.kernels.ems_equal_levels(writer.x, writer.topmin, levels, rounding == "nearest")
     return writer.section(writer.marked(0.0, levels, found), None)
 

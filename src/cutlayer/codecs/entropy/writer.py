@@ -87,10 +87,10 @@ class SectionWriter:
         levels.masked_fill_(self.part_top, most)
         return self.measured(step, most, levels, self.part_shape, model)
 
-    def at_step(self, step: float, model: Model | None = None) -> Mask:
-        """The mask with levels a step apart."""
+    def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
+        """The mask with levels a step apart; `most` of them, if that is given."""
         step = min(max(step, LEAST_STEP), MOST_STEP)
-        most = self.most_levels(step)
+        most = most or self.most_levels(step)
         levels = self.kernels.ems_levels(self.x, self.scale(step), most)
         return self.marked(step, most, levels, model)
 
