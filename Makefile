@@ -38,7 +38,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2
 
 fuzz: install  ## a million damaged frames through decode, under AddressSanitizer and UBSan
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000

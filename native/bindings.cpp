@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include "bind_ems.hpp"
 #include "checksum.hpp"
 #include "decode.hpp"
 #include "encode.hpp"
@@ -95,7 +96,9 @@ NB_MODULE(_native, m) {
 
   nb::class_<Selection>(m, "Selection")
       .def_prop_ro("negative", [](const Selection& s) { return s.negative; })
-      .def_prop_ro("largest", [](const Selection& s) { return float_of(s.max_bits); });
+      .def_prop_ro("largest", [](const Selection& s) { return float_of(s.max_bits); })
+      .def_ro("topmin", &Selection::topmin)
+      .def_prop_ro("k", [](const Selection& s) { return s.shape.k; });
   nb::class_<Range>(m, "Range")
       .def_ro("lo", &Range::lo)
       .def_ro("hi", &Range::hi)
@@ -171,6 +174,7 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release free;
     return int(check_values(in.at(offset), n, Values(kind)));
   });
+  bind_ems(m);
   // For tests of the generator itself.
   m.def("random_words", [](uint64_t seed, uint32_t stream, uint32_t section, uint64_t first, size_t n) {
     std::vector<uint32_t> out(n);

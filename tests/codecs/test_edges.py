@@ -17,6 +17,8 @@ ALL = [
     "ms:ratio=0.5,bits=2",
     "rt:ratio=0.5,alpha=0.3,scope=tensor",
     "km:bits=2",
+    "ems:bpe=1.0",
+    "ems:levels=3,rounding=floor,scope=sample",
 ]
 
 
@@ -152,6 +154,8 @@ def test_a_sample_alone_does_not_depend_on_its_batch() -> None:
         "sp:scope=sample",
         "qu:bits=5,scope=sample",
         "km:bits=3,scope=sample",
+        "ems:levels=4,scope=sample",
+        "ems:error=0.02,scope=sample",
     ):
         codec = cutlayer.codec(spec)
         whole = cutlayer.decode(codec.encode(x))

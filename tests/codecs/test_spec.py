@@ -25,6 +25,9 @@ from cutlayer.errors import ParameterError, SpecError, UnknownCodecError
         "dense:dtype=float16",
         "ms:ratio=0.9,bits=4,rounding=nearest,values=bfloat16,scope=sample",
         "rt:ratio=0.9,alpha=0.2,draw=coin,store=keys,scope=tensor,seed=7",
+        "ems:bpe=1.0",
+        "ems:error=0.05,scope=sample",
+        "ems:ratio=0.99,levels=3,rounding=nearest",
     ],
 )
 def test_round_trip(spec: str) -> None:
@@ -39,6 +42,7 @@ def test_defaults_are_the_papers_policies() -> None:
     assert str(cutlayer.codec("ms")) == "ms:ratio=0.99,bits=2"
     assert str(cutlayer.codec("sp")) == "sp:ratio=0.95875"
     assert str(cutlayer.codec("qu")) == "qu:bits=3"
+    assert str(cutlayer.codec("ems")) == "ems:bpe=1.0"
 
 
 def test_spaces_are_allowed() -> None:
@@ -62,6 +66,9 @@ def test_spaces_are_allowed() -> None:
         ("ms:bits=2,bits=3", ParameterError, ["twice"]),
         ("km:bits=9", ParameterError, ["1 to 8"]),
         ("rt:seed=-1", ParameterError, ["seed"]),
+        ("ems:bpe=1,levels=3", ParameterError, ["one of bpe, error and levels"]),
+        ("ems:rounding=floor", ParameterError, ["needs levels="]),
+        ("ems:levels=128", ParameterError, ["0 to 127"]),
         ("ms,ratio=0.9", SpecError, ["colon", "ms:key=value"]),
         ("dense:float16", ParameterError, ["did you mean dtype=float16"]),
     ],

@@ -26,6 +26,10 @@ SPECS = [
     "rk:ratio=0.95,store=keys",
     "km:bits=3",
     "km:bits=5,scope=sample",
+    "ems:levels=3",
+    "ems:levels=20,ratio=0.9,scope=sample",
+    "ems:levels=3,rounding=floor,values=float32",
+    "ems:levels=100,values=bfloat16",
 ]
 HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1]
 

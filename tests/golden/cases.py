@@ -22,6 +22,11 @@ SPECS = {
     "rk": "rk:ratio=0.9,seed=7",
     "km-3": "km:bits=3",
     "km-5-sample": "km:bits=5,scope=sample",
+    "ems-4": "ems:levels=4",
+    "ems-3-nearest-float32": "ems:ratio=0.97,levels=3,rounding=nearest,values=float32",
+    "ems-40-sample": "ems:levels=40,scope=sample",
+    "ems-bpe": "ems:bpe=2.5",
+    "ems-error-bfloat16": "ems:error=0.03,values=bfloat16",
 }
 
 

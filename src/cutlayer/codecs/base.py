@@ -66,6 +66,7 @@ class Codec(ABC):
     name: ClassVar[str] = ""
     id: ClassVar[int] = NAMED
     advice: ClassVar[str] = ""
+    fixed_size: ClassVar[bool] = True  # whether the shape alone decides the payload's size
     signs: ClassVar[bool] = True  # whether the payload depends on there being negative values
 
     def __post_init__(self) -> None:
@@ -103,7 +104,7 @@ class Codec(ABC):
 
     @abstractmethod
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
-        """The exact size of the payload for a tensor of that shape."""
+        """The exact size of the payload for a tensor of that shape; the most, without `fixed_size`."""
 
     def side_bytes(self) -> int:
         """How many bytes follow the parameters in the header. For built-in codecs."""

@@ -70,7 +70,7 @@ def decode(
     if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
         raise ChecksumError("the checksum does not match: the bytes were changed on the way; send again")
     codec, side = from_header(header)
-    expected = codec.payload_bytes(header.shape, header.signed)
+    expected = codec.payload_bytes(header.shape, header.signed) if codec.fixed_size else header.payload_bytes
     if expected != header.payload_bytes:
         raise PayloadError(
             f"{codec} needs {expected} payload bytes for shape {header.shape}, the frame has "

@@ -109,9 +109,11 @@ class _Choice(Parameter):
         return "one of " + ", ".join(self.options)
 
 
-def real(default: float, low: float, high: float, help: str, *, shown: bool = True) -> Any:
-    """A number with low <= value < high."""
-    return field(default=default, metadata={_KEY: _Real(help, shown, "d", low, high)})
+def real(
+    default: float, low: float, high: float, help: str, *, shown: bool = True, travels: bool = True
+) -> Any:
+    """A number with low <= value < high. Without `travels`, only the encoder knows it."""
+    return field(default=default, metadata={_KEY: _Real(help, shown, "d" if travels else "", low, high)})
 
 
 def integer(default: int, low: int, high: int, help: str, *, shown: bool = True, travels: bool = True) -> Any:

@@ -12,10 +12,14 @@ from types import ModuleType
 from typing import Any, Protocol
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs import reference
+from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.model import Model
+from cutlayer.codecs.entropy.tables import Tables
 from cutlayer.errors import CutlayerError, PayloadError
 
 try:
@@ -34,6 +38,10 @@ class Selection(Protocol):
     @property
     def largest(self) -> float:
         """The largest magnitude; not finite if any element is not."""
+
+    @property
+    def topmin(self) -> list[float]:
+        """The smallest top magnitude of each row."""
 
 
 class Range(Protocol):
@@ -116,6 +124,42 @@ class Kernels(Protocol):
     ) -> int: ...
     def km_decode(self, frame: Buffer, offset: int, bits: int, out: Tensor) -> int: ...
     def check_values(self, frame: Buffer, offset: int, n: int, values: int) -> int: ...
+
+    # The work of `ems`; `x`, `levels` (uint8) and `out` are one row. reference/entropy.py says what it is.
+    def ems_tops(self, x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]: ...
+    def ems_levels(self, x: Tensor, scale: float, levels: int) -> Tensor: ...
+    def ems_equal_levels(self, x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor: ...
+    def ems_contexts(
+        self, levels: Tensor, shape: Geometry, model: Model, most: int
+    ) -> tuple[Tensor, NDArray[Any]]: ...
+    def ems_sums(
+        self, x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int
+    ) -> NDArray[Any]: ...
+    def ems_encode(
+        self, levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables
+    ) -> tuple[bytes, list[int]]: ...
+    def ems_decode(
+        self,
+        frame: Buffer,
+        offset: int,
+        words: tuple[int, ...],
+        shape: Geometry,
+        most: int,
+        model: Model,
+        tables: Tables,
+    ) -> Tensor | None: ...
+    def ems_pack(self, codes: Tensor, width: int) -> Buffer: ...
+    def ems_unpack(self, frame: Buffer, offset: int, n: int, width: int) -> Tensor | None: ...
+    def ems_signs(self, x: Tensor, levels: Tensor, mark: int) -> bytes: ...
+    def ems_rebuild(
+        self,
+        levels: Tensor,
+        shape: Geometry,
+        table: NDArray[Any],
+        tops: Tensor,
+        signs: Tensor | None,
+        out: Tensor,
+    ) -> None: ...
 
 
 FAULTS = {

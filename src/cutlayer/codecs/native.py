@@ -7,6 +7,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
+from cutlayer.codecs import native_entropy as _entropy
 
 # Starting a thread costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
@@ -14,6 +15,17 @@ _ELEMENTS_FOR_THREADS = 1 << 17
 allocate = _n.allocate
 put_bytes = _n.put_bytes
 check_values = _n.check_values
+ems_contexts = _entropy.ems_contexts
+ems_decode = _entropy.ems_decode
+ems_encode = _entropy.ems_encode
+ems_equal_levels = _entropy.ems_equal_levels
+ems_levels = _entropy.ems_levels
+ems_pack = _entropy.ems_pack
+ems_rebuild = _entropy.ems_rebuild
+ems_signs = _entropy.ems_signs
+ems_sums = _entropy.ems_sums
+ems_tops = _entropy.ems_tops
+ems_unpack = _entropy.ems_unpack
 
 
 def _threads(x: Tensor) -> int:

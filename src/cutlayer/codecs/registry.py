@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import NAMED, Codec
 from cutlayer.codecs.dense import Dense
+from cutlayer.codecs.ems import EntropyCodedMask
 from cutlayer.codecs.frame import Header
 from cutlayer.codecs.km import KMeans
 from cutlayer.codecs.ms import MaskEncodedSparsification
@@ -23,6 +24,7 @@ BUILT_IN: dict[str, type[Codec]] = {
     "rt": RandomizedTopK,
     "rk": RandomK,
     "km": KMeans,
+    "ems": EntropyCodedMask,
 }
 _BY_ID = {cls.id: cls for cls in BUILT_IN.values()}
 GROUP = "cutlayer.codecs"

@@ -15,10 +15,10 @@ from cutlayer.errors import HeaderError
 TOP, RANDOMIZED, ANY = 0, 1, 2
 
 
-def ratio_field(default: float) -> float:
+def ratio_field(default: float, *, shown: bool = True) -> float:
     """The share of elements that is not kept."""
     help = "share of elements dropped; k = floor((1 - ratio) d) stay, at least 1"
-    value: float = fields.real(default, 0, 1, help)
+    value: float = fields.real(default, 0, 1, help, shown=shown)
     return value
 
 

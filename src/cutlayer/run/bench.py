@@ -22,6 +22,8 @@ DEFAULT_CODECS = (
     "ms:ratio=0.99,bits=2",
     "ms:ratio=0.99,bits=2,rounding=nearest",
     "km:bits=3",
+    "ems:bpe=1.0",
+    "ems:error=0.05",
 )
 
 

@@ -194,8 +194,8 @@ class Config(_Section):
             and self.codec.feedback
         ):
             raise ValueError(
-                "codec.feedback: with train.aggregation = allreduce nobody keeps what a lossy codec.sync drops "
-                "of the mean; use feedback = false, or aggregation = server"
+                "codec.feedback: with train.aggregation = allreduce nobody keeps what a lossy codec.sync "
+                "drops of the mean; use feedback = false, or aggregation = server"
             )
         if (train.schedule == "steps") != bool(train.milestones):
             raise ValueError("train.milestones: give them with schedule = steps, and only then")

@@ -2,6 +2,19 @@
 
 from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.container import allocate, check_values, checksum, put_bytes, seal
+from cutlayer.codecs.reference.entropy import (
+    ems_contexts,
+    ems_decode,
+    ems_encode,
+    ems_equal_levels,
+    ems_levels,
+    ems_pack,
+    ems_rebuild,
+    ems_signs,
+    ems_sums,
+    ems_tops,
+    ems_unpack,
+)
 from cutlayer.codecs.reference.mask import ms_decode, ms_encode
 from cutlayer.codecs.reference.select import select_top
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
@@ -11,6 +24,17 @@ __all__ = [
     "allocate",
     "check_values",
     "checksum",
+    "ems_contexts",
+    "ems_decode",
+    "ems_encode",
+    "ems_equal_levels",
+    "ems_levels",
+    "ems_pack",
+    "ems_rebuild",
+    "ems_signs",
+    "ems_sums",
+    "ems_tops",
+    "ems_unpack",
     "km_decode",
     "km_encode",
     "km_histogram",

@@ -13,6 +13,7 @@ class Top:
     mask: Tensor
     negative: bool
     largest: float
+    topmin: list[float]
 
 
 def select_top(x: Tensor, k: int) -> Top:
@@ -20,9 +21,10 @@ def select_top(x: Tensor, k: int) -> Top:
     magnitude = x.abs()
     largest = float(magnitude.max())
     if not torch.isfinite(magnitude).all():
-        return Top(torch.empty(0), False, float("nan"))
+        return Top(torch.empty(0), False, float("nan"), [])
     threshold = magnitude.kthvalue(x.shape[1] - k + 1, dim=1, keepdim=True).values
     above = magnitude > threshold
     ties = magnitude == threshold
     wanted = k - above.sum(dim=1, keepdim=True)
-    return Top(above | (ties & (ties.cumsum(dim=1) <= wanted)), bool((x < 0).any()), largest)
+    mask = above | (ties & (ties.cumsum(dim=1) <= wanted))
+    return Top(mask, bool((x < 0).any()), largest, threshold[:, 0].tolist())

@@ -1,0 +1,96 @@
+// The Python surface of `ems`. As in bindings.cpp, Python has checked what comes as addresses.
+#include "bind_ems.hpp"
+
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "ems.hpp"
+
+namespace nb = nanobind;
+
+namespace cutlayer {
+namespace {
+
+using Address = uintptr_t;
+using Sizes = std::vector<size_t>;
+
+template <class T>
+T* at(Address a) {
+  return reinterpret_cast<T*>(a);
+}
+
+EmsShape shape_of(const Sizes& s) { return {s.at(0), s.at(1), s.at(2), s.at(3), s.at(4)}; }
+
+// rows, parents, coarse, grain; then where the weights are.
+EmsModel model_of(const Sizes& s, Address weights, Address distance, Address parent) {
+  return {s.at(0), s.at(1), at<int8_t>(weights), at<uint8_t>(distance), at<int8_t>(parent), unsigned(s.at(2)),
+          unsigned(s.at(3))};
+}
+
+nb::bytes bytes_of(const std::string& s) { return nb::bytes(s.data(), s.size()); }
+
+}  // namespace
+
+void bind_ems(nb::module_& m) {
+  m.def("ems_levels", [](Address x, size_t d, float scale, unsigned most, Address out, int threads) {
+    nb::gil_scoped_release free;
+    ems_levels(at<float>(x), d, scale, most, at<uint8_t>(out), threads);
+  });
+  m.def("ems_equal_levels",
+        [](Address x, size_t d, double topmin, unsigned levels, bool nearest, Address out, int threads) {
+          nb::gil_scoped_release free;
+          ems_equal_levels(at<float>(x), d, topmin, levels, nearest, at<uint8_t>(out), threads);
+        });
+  m.def("ems_tops", [](Address x, const Selection& top, size_t row, int kind, Address out, Address where, int threads) {
+    nb::gil_scoped_release free;
+    ems_tops(at<float>(x), top, row, Values(kind), at<int64_t>(out), at<int64_t>(where), threads);
+  });
+  m.def("ems_contexts", [](Address levels, const Sizes& shape, const Sizes& model, Address weights, Address distance,
+                           Address parent, unsigned most, Address out, Address histogram, int threads) {
+    nb::gil_scoped_release free;
+    ems_contexts(at<uint8_t>(levels), shape_of(shape), model_of(model, weights, distance, parent), most,
+                 at<uint8_t>(out), at<int64_t>(histogram), threads);
+  });
+  m.def("ems_sums", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
+                       Address out, int threads) {
+    nb::gil_scoped_release free;
+    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(out), threads);
+  });
+  m.def("ems_encode", [](Address levels, Address contexts, const Sizes& shape, size_t classes, size_t symbols,
+                         Address class_of, Address frequencies, int threads) {
+    std::vector<std::string> blocks;
+    {
+      nb::gil_scoped_release free;
+      blocks = ems_encode(at<uint8_t>(levels), at<uint8_t>(contexts), shape_of(shape),
+                          {classes, symbols, at<uint8_t>(class_of), at<int64_t>(frequencies)}, threads);
+    }
+    nb::list result;
+    for (const auto& block : blocks) result.append(bytes_of(block));
+    return result;
+  });
+  m.def("ems_decode", [](Address in, const std::vector<uint64_t>& words, const Sizes& shape, const Sizes& model,
+                         Address weights, Address distance, Address parent, unsigned most, size_t classes,
+                         Address class_of, Address frequencies, Address out, int threads) {
+    nb::gil_scoped_release free;
+    return ems_decode(at<uint8_t>(in), words, shape_of(shape), most, model_of(model, weights, distance, parent),
+                      {classes, most + 1, at<uint8_t>(class_of), at<int64_t>(frequencies)}, at<uint8_t>(out),
+                      threads);
+  });
+  m.def("ems_pack", [](Address codes, size_t n, unsigned width) {
+    return bytes_of(ems_pack(at<int64_t>(codes), n, width));
+  });
+  m.def("ems_unpack", [](Address in, size_t n, unsigned width, Address out) {
+    return ems_unpack(at<uint8_t>(in), n, width, at<int64_t>(out));
+  });
+  m.def("ems_signs", [](Address x, Address levels, size_t d, unsigned mark) {
+    return bytes_of(ems_signs(at<float>(x), at<uint8_t>(levels), d, uint8_t(mark)));
+  });
+  m.def("ems_rebuild", [](Address levels, const Sizes& shape, Address table, size_t kinds, unsigned most, Address tops,
+                          Address signs, Address out, int threads) {
+    nb::gil_scoped_release free;
+    ems_rebuild(at<uint8_t>(levels), shape_of(shape), at<float>(table), kinds, most, at<float>(tops),
+                at<uint8_t>(signs), at<float>(out), threads);
+  });
+}
+
+}  // namespace cutlayer

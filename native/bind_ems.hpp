@@ -1,0 +1,6 @@
+#pragma once
+#include <nanobind/nanobind.h>
+
+namespace cutlayer {
+void bind_ems(nanobind::module_& m);
+}

@@ -1,0 +1,128 @@
+// The codec `ems` on elements (FORMAT.md, "ems"): levels, their contexts and statistics, coded blocks, and back.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "select.hpp"
+
+namespace cutlayer {
+
+constexpr size_t kLanes = 32;        // coded in step, in one block
+constexpr size_t kFine = 128;        // values of a quantized prediction
+constexpr size_t kNeighbours = 4;
+constexpr unsigned kScaleBits = 11;  // frequencies of a class add up to 2^11
+constexpr uint32_t kScale = 1u << kScaleBits;
+constexpr uint32_t kLowState = 1u << 16;
+constexpr size_t kSlack = 64;        // bytes that loops may touch beyond the end of a framed plane
+constexpr size_t kKeys = 256;
+
+// d elements as samples of planes of rows. Only the last row may be short, where a sample is one row.
+struct EmsShape {
+  size_t d, channels, height, width, lane;  // lane: elements that a lane codes
+  size_t sample() const { return channels * height * width; }
+  size_t samples() const { return (d + sample() - 1) / sample(); }
+  size_t lanes() const { return (d + lane - 1) / lane; }
+  size_t blocks() const { return (lanes() + kLanes - 1) / kLanes; }
+  // Planes are worked on in a frame of zeros, where neighbours beyond the border are found: a row above, a row
+  // below, and one column that ends each row and precedes the next.
+  size_t pitch() const { return width + 1; }
+  size_t framed() const { return (height + 2) * pitch() + 1; }
+  size_t first() const { return pitch() + 1; }
+};
+
+struct EmsModel {
+  size_t rows, parents;
+  const int8_t* weights;    // rows x 5: constant, left, above, above left, above right
+  const uint8_t* distance;  // rows x parents; 0 for none
+  const int8_t* parent;
+  unsigned coarse, grain;
+};
+
+// Frequencies of `symbols` symbols in each class, and the class of each prediction.
+struct EmsTables {
+  size_t classes, symbols;
+  const uint8_t* class_of;
+  const int64_t* frequencies;
+};
+
+// One block while it is decoded: states and words in, levels of lanes (interleaved) out.
+struct EmsBlock {
+  uint32_t state[kLanes];
+  uint32_t active;               // lanes that still have elements, one bit each
+  const uint16_t *words, *end;   // 64 words beyond the end may be read
+  const uint32_t* base;          // where each prediction's slots begin in the table
+  const uint32_t* slots;         // bias << 20 | (frequency - 1) << 8 | symbol
+  unsigned coarse, grain;
+};
+
+// What coding a symbol needs: the quotient by its frequency is the high half of 2 * state * inverse.
+struct EmsSymbol {
+  uint64_t inverse;
+  uint32_t full;  // states from here on give a word away; the symbol that is certain never makes them
+  uint16_t frequency, before;
+};
+
+// Symbols by class and level, twice: for one lane at a time, and packed (before << 16 | frequency) for many.
+struct EmsCode {
+  std::vector<EmsSymbol> symbols;
+  std::vector<uint32_t> packed;
+  uint32_t base[kFine];  // where each prediction's class begins
+};
+
+// Steps of lanes, turned so that the lanes of a step lie together.
+constexpr size_t kTile = 64;
+struct EmsTile {
+  uint8_t contexts[kTile][kLanes], levels[kTile][kLanes];
+};
+
+// The inner loops, once for each instruction set.
+struct EmsKernels {
+  void (*levels)(const float* x, size_t n, float scale, unsigned most, uint8_t* out);
+  // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
+  void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
+                  const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
+  // A framed plane looked up in a table by surroundings and level, and the sums of elements by these.
+  void (*rebuild_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
+                        unsigned shift, unsigned symbols, const float* table, float* out);
+  void (*sum_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
+                    unsigned shift, unsigned symbols, const float* x, float scale, int64_t* sums, size_t bins);
+  // One row of n elements in all lanes; false when words run out. Lanes are interleaved, 1, 8 or 32 of them;
+  // `up` is in elements.
+  bool (*decode_row[3])(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
+                     const uint8_t* const* parent_at, const int8_t* parent);
+  // Codes the n last steps of a tile backwards, words before `word`, and gives the first word. The last lane
+  // has only so many steps.
+  uint16_t* (*encode_tile)(const EmsTile& tile, size_t n, size_t lanes, size_t last, const EmsCode& code,
+                           uint32_t* state, uint16_t* word);
+  // n steps of lanes that are `stride` apart into a tile's row.
+  void (*gather)(const uint8_t* from, size_t n, size_t stride, size_t lanes, uint8_t (*to)[kLanes]);
+  // Columns of an interleaved row to where each lane's elements are.
+  void (*spread)(const uint8_t* from, size_t n, uint8_t* to, size_t stride, size_t lanes);
+};
+extern const EmsKernels ems_generic;
+#ifdef CUTLAYER_X86
+extern const EmsKernels ems_avx2;
+extern const EmsKernels ems_avx512;
+#endif
+const EmsKernels& ems_kernels();
+
+void ems_levels(const float* x, size_t d, float scale, unsigned most, uint8_t* out, int threads);
+void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
+                      int threads);
+// The bits of top values as they travel, and where they are.
+void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
+void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& model, unsigned most, uint8_t* out,
+                  int64_t* histogram, int threads);
+void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most, size_t kinds,
+              int64_t* out, int threads);
+std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
+                                    const EmsTables& tables, int threads);
+bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape, unsigned most,
+                const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads);
+std::string ems_pack(const int64_t* codes, size_t n, unsigned width);
+bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out);
+std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark);
+void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
+                 const float* tops, const uint8_t* signs, float* out, int threads);
+
+}  // namespace cutlayer

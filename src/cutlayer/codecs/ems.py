@@ -1,0 +1,161 @@
+"""`ems`: entropy-coded mask sparsification."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from torch import Tensor
+
+from cutlayer.codecs import fields, frame
+from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
+from cutlayer.codecs.entropy import search
+from cutlayer.codecs.entropy.geometry import Geometry, geometry
+from cutlayer.codecs.entropy.reader import read_section
+from cutlayer.codecs.entropy.section import MOST_LEVELS, Cursor, wrong
+from cutlayer.codecs.entropy.writer import SectionWriter
+from cutlayer.codecs.sparse import ratio_field, scope_field
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
+from cutlayer.errors import HeaderError, ParameterError
+
+_DEFAULT_BPE = 1.0
+_LOST = (0.0, 2.0**-22, 2.0**-18)  # of a top value squared, at most, by travelling
+_HEAD = 32  # bytes of a section before its streams, when its mask is stored, without the means
+
+
+@dataclass(frozen=True)
+class EntropyCodedMask(Codec):
+    """The mask of `ms`, with any number of levels, in as many bits as it carries.
+
+    Levels are decoded to their means, and the mask is coded with statistics that depend on levels already
+    known. Ask for a rate (`bpe`), an error (`error`) or `levels`; without any, it is one bit an element.
+    """
+
+    name: ClassVar[str] = "ems"
+    id: ClassVar[int] = 8
+    advice: ClassVar[str] = "the fewest bits at equal error; give bpe=, error= or levels="
+    fixed_size: ClassVar[bool] = False
+
+    bpe: float = fields.real(
+        0.0, 0, 64, "at most so many bits an element, header included", shown=False, travels=False
+    )
+    error: float = fields.real(
+        0.0, 0, 1, "at most this relative squared error, in the fewest bytes", shown=False, travels=False
+    )
+    ratio: float = ratio_field(0.995, shown=False)
+    levels: int = fields.integer(0, 0, MOST_LEVELS, "levels below the top values", shown=False)
+    rounding: str = fields.choice(
+        "mean", "floor", "nearest", "mean", help="levels decode to their means, or exactly as in ms"
+    )
+    values: str = fields.choice("float16", *VALUE_NAMES, help="type of the top values on the wire")
+    scope: str = scope_field()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asked = [n for n in ("bpe", "error", "levels") if getattr(self, n)]
+        if len(asked) > 1:
+            raise ParameterError(f"ems: give one of bpe, error and levels, not {' and '.join(asked)}")
+        if self.rounding != "mean" and not self.levels:
+            raise ParameterError(
+                f"ems: rounding={self.rounding} needs levels=, as in ems:levels=3,rounding=nearest"
+            )
+        if not asked:
+            object.__setattr__(self, "bpe", _DEFAULT_BPE)
+
+    @property
+    def _values(self) -> int:
+        return VALUE_NAMES.index(self.values)
+
+    def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
+        """The most that a payload takes with `levels`: as much as `ms`, and the heads of sections.
+
+        With `bpe` it is what was asked for, and with `error` what the most levels would take.
+        """
+        rows, d = self.sections(shape)
+        if self.bpe:
+            return math.floor(self.bpe * rows * d / 8)
+        levels = self.levels or MOST_LEVELS
+        values = kept(self.ratio, d) * VALUE_DTYPES[self._values].itemsize
+        return rows * ((d * (levels.bit_length() + signed) + 7) // 8 + values + _HEAD + 16 * levels)
+
+    def write(self, x: Tensor, writer: Writer) -> bytes:
+        """See `Codec.write`."""
+        shape = geometry(writer.source.shape, x.shape[0])
+        k = kept(self.ratio, x.shape[1])
+        if self.bpe:  # top values take at most an eighth of what there is
+            k = max(1, min(k, int(self.bpe * shape.d / 128)))
+        parts, levels, signed = self._sections(x, writer, shape, k)
+        made = replace(self, bpe=0.0, error=0.0, levels=levels)
+        opened, offset = writer.open(made, sum(map(len, parts)), signed=signed)
+        for part in parts:
+            writer.kernels.put_bytes(opened, offset, part)
+            offset += len(part)
+        return writer.close(opened)
+
+    def _sections(self, x: Tensor, writer: Writer, shape: Geometry, k: int) -> tuple[list[bytes], int, bool]:
+        """All sections, the most levels that any has, and whether there are negative values."""
+        top: Any = writer.kernels.select_top(x, k)
+        accept(top.largest, writer, VALUE_DTYPES[self._values])
+        signed = bool(top.negative)
+        source = writer.source
+        header = frame.build(self.id, source.given.dtype, signed, source.shape, self.block(), 0)
+        budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
+        parts, most = [], 1
+        for row in range(len(x)):
+            found, count = None, k
+            section = SectionWriter(x, top, row, self._values, signed, shape, writer.kernels)
+            while found is None:
+                if self.levels:
+                    found = search.with_levels(section, self.levels, self.rounding), self.levels
+                elif self.bpe:
+                    found = search.within_bytes(section, budget)
+                    if len(found[0]) > budget and count > 1:  # fewer top values, then
+                        found, count = None, max(1, count // 4)
+                else:
+                    found = search.within_error(section, self._squared(x[row], section))
+                    if found is None:  # no number of levels is fine enough: more elements become top values
+                        count = self._more(count, shape.d)
+                if found is None:
+                    alone = x[row : row + 1]
+                    again = writer.kernels.select_top(alone, count)
+                    section = SectionWriter(alone, again, 0, self._values, signed, shape, writer.kernels)
+            parts.append(found[0])
+            most = max(most, found[1])
+        return parts, most, signed
+
+    def _more(self, count: int, d: int) -> int:
+        if count == d:
+            raise ParameterError(
+                f"ems: error={self.error} is less than values={self.values} leaves; "
+                "use values=float32 or allow more"
+            )
+        return min(d, 4 * count)
+
+    def _squared(self, x: Tensor, section: SectionWriter) -> float:
+        """The squared error that `error` leaves to the mask of a section."""
+        # In NumPy, which adds in the same order whatever the number of threads.
+        values = x.cpu().numpy()
+        total = 0.0
+        for i in range(0, len(values), 1 << 20):
+            total += float(np.square(values[i : i + (1 << 20)], dtype=np.float64).sum())
+        return (self.error - _LOST[self._values]) * total - section.count * (
+            2.0**-50 if self.values == "float16" else 0.0
+        )
+
+    def read(self, reader: Reader, out: Tensor) -> None:
+        """See `Codec.read`."""
+        if not self.levels:
+            raise HeaderError("an ems frame says how many levels it has; this one says 0")
+        shape = geometry(reader.header.shape, out.shape[0])
+        cursor = Cursor(reader.payload)
+        work = []
+        for _ in range(len(out)):  # all is checked before anything is written
+            size = cursor.varint(len(reader.payload))
+            start = reader.header.payload_offset + cursor.at
+            body = Cursor(cursor.take(size))
+            how = (self.levels, self.rounding == "mean", self._values, reader.header.signed)
+            work.append(read_section(body, reader.data, start, shape, *how, reader.kernels))
+        if cursor.at != len(reader.payload):
+            raise wrong("bytes follow its end")
+        for row, rebuild in zip(out, work, strict=True):
+            rebuild(row)

@@ -1,0 +1,176 @@
+"""A section of an `ems` payload as bytes (FORMAT.md, "ems"): what stands before and between the streams."""
+
+import struct
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model
+from cutlayer.codecs.entropy.tables import CLASSES, SCALE, Tables
+from cutlayer.errors import PayloadError
+
+SURROUNDINGS = 16  # of an element, where reconstruction tells them apart
+MOST_LEVELS = 127
+STORED, CODED = 0, 1
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Reconstruction at the means of levels: `offsets` (surroundings, levels) in 1/64 of a step."""
+
+    step: float
+    offsets: Array  # int8
+
+
+@dataclass(frozen=True)
+class Section:
+    """All of a section but its streams."""
+
+    levels: int
+    tops: int
+    low: int  # the smallest top magnitude, as bits of its type
+    width: int  # bits of a top value beyond that
+    means: Means | None  # none: levels are equal parts of the smallest top value, as in `ms`
+    model: Model | None  # none: the mask is stored
+    tables: Tables | None
+    words: tuple[int, ...] = ()  # 16-bit words of each block, its states included
+
+
+def head(section: Section) -> bytes:
+    """The bytes before the streams."""
+    out = bytearray([CODED if section.model else STORED, section.levels])
+    out += varint(section.tops) + varint(section.low)
+    out.append(section.width)
+    if section.means:
+        out += struct.pack("<fB", section.means.step, len(section.means.offsets))
+        out += section.means.offsets.astype(np.int8).tobytes()
+    if section.model and section.tables:
+        model, found = section.model, section.tables
+        out += bytes([int(model.rows > 1), model.distance.shape[1]])
+        rows = np.concatenate(
+            [model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1
+        )
+        out += rows.tobytes()
+        out.append(len(found.starts))
+        out += bytes(found.starts[1:])
+        out += b"".join(map(varint, found.frequencies[:, :-1].ravel().tolist()))
+        out += b"".join(map(varint, section.words))
+    return bytes(out)
+
+
+def varint(value: int) -> bytes:
+    """FORMAT.md's varint."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Cursor:
+    """Reads what a stranger wrote."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, n: int) -> memoryview:
+        """The next n bytes."""
+        if n > len(self.data) - self.at:
+            raise wrong("it ends too early")
+        self.at += n
+        return self.data[self.at - n : self.at]
+
+    def byte(self) -> int:
+        """The next byte."""
+        return self.take(1)[0]
+
+    def varint(self, most: int) -> int:
+        """The next varint, which must not exceed `most`."""
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                break
+            if shift > 35:
+                raise wrong("a number is too long")
+        if (byte == 0 and shift > 7) or value > most:
+            raise wrong(f"a number is {value}, which is more than {most} or not in its shortest form")
+        return value
+
+    def array(self, dtype: Any, *shape: int) -> Array:
+        """The next bytes as an array of its own."""
+        size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        return np.frombuffer(self.take(size), dtype).reshape(shape).copy()
+
+
+def parse(cursor: Cursor, shape: Geometry, most_levels: int, means: bool, largest: int) -> Section:
+    """Read and check a section's head; the streams follow at the cursor. `largest`: of all value bits."""
+    coding, levels = cursor.byte(), cursor.byte()
+    if coding > CODED or not 1 <= levels <= most_levels:
+        raise wrong(f"coding {coding} with {levels} levels")
+    tops = cursor.varint(shape.d)
+    low = cursor.varint(largest)
+    width = cursor.byte()
+    if tops == 0 or width > largest.bit_length():
+        raise wrong(f"{tops} top values of {width} bits")
+    found = _means(cursor, levels) if means else None
+    if coding == STORED:
+        return Section(levels, tops, low, width, found, None, None)
+    model = _model(cursor, shape.channels)
+    tables = _tables(cursor, levels + 1)
+    # Each lane has two words of state, and no element takes more than one word.
+    words = tuple(cursor.varint(2 * shape.lanes + shape.d) for _ in range(shape.blocks))
+    return Section(levels, tops, low, width, found, model, tables, words)
+
+
+def _means(cursor: Cursor, levels: int) -> Means:
+    step, surroundings = struct.unpack("<fB", cursor.take(5))
+    # The largest level of the largest step must stay a float32.
+    if not 0 < step < 2.0**120 or surroundings not in (1, SURROUNDINGS):
+        raise wrong(f"a step of {step} and {surroundings} kinds of surroundings")
+    return Means(step, cursor.array(np.int8, surroundings, levels))
+
+
+def _model(cursor: Cursor, channels: int) -> Model:
+    own, parents = cursor.byte(), cursor.byte()
+    if own > 1 or parents > PARENTS:
+        raise wrong(f"{parents} parents of a channel")
+    rows = channels if own else 1
+    raw = cursor.array(np.uint8, rows, 1 + NEIGHBOURS + 2 * parents)
+    weights, distance = raw[:, : 1 + NEIGHBOURS], raw[:, 1 + NEIGHBOURS : 1 + NEIGHBOURS + parents]
+    if (distance.astype(np.int64) > np.arange(rows)[:, None]).any():
+        raise wrong("a channel depends on one that does not exist")
+    parent = raw[:, 1 + NEIGHBOURS + parents :]
+    return Model(*(np.ascontiguousarray(a) for a in (weights.view(np.int8), distance, parent.view(np.int8))))
+
+
+def _tables(cursor: Cursor, symbols: int) -> Tables:
+    classes = cursor.byte()
+    if not 1 <= classes <= CLASSES:
+        raise wrong(f"{classes} classes")
+    starts = [0, *cursor.take(classes - 1)]
+    if any(b <= a for a, b in pairwise(starts)) or starts[-1] >= FINE:
+        raise wrong("the classes are not in order")
+    known = [cursor.varint(SCALE) for _ in range(classes * (symbols - 1))]
+    frequencies = np.array(known, np.int64).reshape(classes, symbols - 1)
+    rest = SCALE - frequencies.sum(1, keepdims=True)
+    if (rest < 0).any():
+        raise wrong(f"frequencies add up to more than {SCALE}")
+    return Tables(starts, np.concatenate([frequencies, rest], axis=1))
+
+
+def wrong(what: str) -> PayloadError:
+    """The error for a section that contradicts itself."""
+    return PayloadError(
+        f"a section is malformed: {what}; the frame was damaged or forged before it was sealed"
+    )

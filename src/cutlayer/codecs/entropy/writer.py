@@ -1,0 +1,161 @@
+"""One section of an `ems` payload, from elements to bytes, once the step between levels is known."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.model import Model, fit, worth_rows
+from cutlayer.codecs.entropy.section import MOST_LEVELS, SURROUNDINGS, Means, Section, head, varint
+from cutlayer.codecs.entropy.tables import Tables, bits, tables
+from cutlayer.codecs.kernels import Kernels
+
+PARTS = 64  # of a step, in which elements are measured
+ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
+LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
+_PART = 1 << 16  # elements that a search looks at
+_FEW = 1 << 15  # elements below which surroundings are not told apart
+_FINE = 16  # levels above which they are not, either
+_LANE_BYTES = 3  # what a lane costs beyond what its levels carry, on average
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Levels with their statistics, ready to be coded."""
+
+    step: float
+    most: int  # levels; a top value's mark is the next number
+    levels: Tensor
+    contexts: Tensor
+    model: Model
+    tables: Tables
+    bytes: float  # an estimate of the section's size
+
+
+class SectionWriter:
+    """What does not depend on the step: elements, top values, and a part of them to try steps on."""
+
+    def __init__(
+        self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Kernels
+    ) -> None:
+        self.x, self.signed, self.shape, self.kernels = x[row], signed, shape, kernels
+        raw, self.where = kernels.ems_tops(x, top, row, values)
+        bit = 31 if values == 0 else 15
+        magnitude = raw & ((1 << bit) - 1)
+        self.count, self.low = magnitude.numel(), int(magnitude.min())
+        self.width = int(magnitude.max() - self.low).bit_length()
+        code = magnitude - self.low
+        self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
+        self.topmin = as_float(self.low, values)
+        self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
+        self.part = self.spread(self.x)
+        self.part_top = self.part.abs() >= float(top.topmin[row])
+
+    def spread(self, elements: Tensor) -> Tensor:
+        """The part of the elements on which steps are tried."""
+        if self.stride == 1:
+            return elements
+        whole = self.shape.d // self.shape.sample * self.shape.sample
+        return elements[:whole].view(-1, self.shape.sample)[:: self.stride].reshape(-1)
+
+    def packed(self, codes: Tensor, width: int) -> bytes:
+        """A bit stream."""
+        return bytes(self.kernels.ems_pack(codes, width)) if width and codes.numel() else b""
+
+    @staticmethod
+    def scale(step: float) -> float:
+        """Parts in a unit, as a float32."""
+        return float(np.float32(PARTS / step))
+
+    def most_levels(self, step: float) -> int:
+        """Levels up to the one of Topmin."""
+        parts = round(min(16383.0, float(np.float32(self.topmin) * np.float32(self.scale(step)))))
+        return min(
+            MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0)
+        )
+
+    def trial(self, step: float, model: Model | None = None) -> Mask:
+        """What the mask would be like, from a part of the elements."""
+        step = min(max(step, LEAST_STEP), MOST_STEP)
+        most = self.most_levels(step)
+        levels = self.kernels.ems_levels(self.part, self.scale(step), most)
+        levels.masked_fill_(self.part_top, most)
+        return self.measured(step, most, levels, self.part_shape, model)
+
+    def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
+        """The mask with levels a step apart; `most` of them, if that is given."""
+        step = min(max(step, LEAST_STEP), MOST_STEP)
+        most = most or self.most_levels(step)
+        levels = self.kernels.ems_levels(self.x, self.scale(step), most)
+        return self.marked(step, most, levels, model)
+
+    def marked(self, step: float, most: int, levels: Tensor, model: Model | None = None) -> Mask:
+        """The mask of these levels and the top values."""
+        levels.index_fill_(0, self.where, most)
+        return self.measured(step, most, levels, self.shape, model)
+
+    def measured(
+        self, step: float, most: int, levels: Tensor, shape: Geometry, model: Model | None = None
+    ) -> Mask:
+        """Levels with their statistics."""
+        model = model or fit(levels, shape, most, worth_rows(self.shape))
+        contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
+        found = tables(histogram)
+        cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
+        # Frequencies take one byte or two; the rest is small.
+        about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
+        about += model.weights.size + 2 * model.distance.size + len(found.starts) * (1 + 3 * most // 2)
+        if shape is not self.shape:
+            cost *= self.shape.d / shape.d
+        size = cost / 8 + _LANE_BYTES * self.shape.lanes + about
+        return Mask(step, most, levels, contexts, model, found, size)
+
+    def kinds(self, most: int) -> int:
+        """How many surroundings are told apart: none where tables would cost more than they save."""
+        return SURROUNDINGS if self.shape.d >= _FEW and 1 < most <= _FINE else 1
+
+    def means(self, mask: Mask, *, whole: bool = False) -> tuple[Means, float]:
+        """Where levels are decoded to, and the squared error of that (of all elements, if `whole`)."""
+        x, levels, shape = self.x, mask.levels, self.shape
+        if not whole and len(levels) > self.part_shape.d:
+            levels = self.spread(levels)
+        if len(levels) < shape.d:
+            x, shape = self.part, self.part_shape
+        scale = self.scale(mask.step)
+        count, total, squared = self.kernels.ems_sums(
+            x, levels, shape, scale, mask.most, self.kinds(mask.most)
+        )
+        middle = np.arange(mask.most) * PARTS
+        # Half a part more, rounded down: the nearest integer to the mean.
+        mean = np.where(count > 0, (2 * total + count) // (2 * np.maximum(count, 1)), middle)
+        offsets = np.clip(mean - middle, -127, 127)
+        if self.signed and bool(self.x.min() < 0):
+            offsets[:, 0] = 0  # what lies around zero is zero
+        y = middle + offsets
+        left = float((squared - 2 * total * y + count * y * y).sum()) / scale**2
+        return Means(float(np.float32(mask.step)), offsets.astype(np.int8)), left
+
+    def section(self, mask: Mask, means: Means | None) -> bytes:
+        """The section, with the mask coded or stored, whichever is smaller."""
+        coded, words = self.kernels.ems_encode(mask.levels, mask.contexts, self.shape, mask.tables)
+        what = Section(
+            mask.most, self.count, self.low, self.width, means, mask.model, mask.tables, tuple(words)
+        )
+        plain = replace(what, model=None)
+        if len(head(what)) + len(coded) >= len(head(plain)) + -(-self.shape.d * mask.most.bit_length() // 8):
+            what, coded = plain, self.packed(mask.levels.long(), mask.most.bit_length())
+        signs = self.kernels.ems_signs(self.x, mask.levels, mask.most) if self.signed else b""
+        body = b"".join([head(what), self.values, coded, signs])
+        return varint(len(body)) + body
+
+
+def as_float(raw: int, values: int) -> float:
+    """The number with these bits of a value's type."""
+    if values == 1:
+        return float(np.array(raw, np.uint16).view(np.float16))
+    return float(np.array(raw if values == 0 else raw << 16, np.uint32).view(np.float32))

@@ -1,0 +1,149 @@
+"""The compiled kernels of `ems` behind the surface of `kernels.Kernels`: addresses, no logic."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from typing_extensions import Buffer
+
+from cutlayer import _native as _n
+from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
+from cutlayer.codecs.entropy.tables import Tables
+
+_ELEMENTS_FOR_THREADS = 1 << 17
+
+Array = NDArray[Any]
+
+
+def _threads(d: int) -> int:
+    return torch.get_num_threads() if d >= _ELEMENTS_FOR_THREADS else 1
+
+
+def _shape(shape: Geometry) -> list[int]:
+    return [shape.d, shape.channels, shape.height, shape.width, shape.per_lane * shape.sample]
+
+
+def _model(model: Model, most: int) -> tuple[list[int], int, int, int]:
+    # The arrays live as long as the model, which the caller holds.
+    where = (model.weights.ctypes.data, model.distance.ctypes.data, model.parent.ctypes.data)
+    return [model.rows, model.distance.shape[1], coarse(most), grain(most)], *where
+
+
+def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]:
+    """See `kernels.Kernels`."""
+    raw, where = torch.empty(2, top.k, dtype=torch.int64)
+    at = (raw.data_ptr(), where.data_ptr(), _threads(x.shape[1]))
+    _n.ems_tops(x[row].data_ptr(), top, row, values, *at)
+    return raw, where
+
+
+def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
+    """See `kernels.Kernels`."""
+    out = torch.empty(x.numel(), dtype=torch.uint8)
+    _n.ems_levels(x.data_ptr(), x.numel(), scale, levels, out.data_ptr(), _threads(x.numel()))
+    return out
+
+
+def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor:
+    """See `kernels.Kernels`."""
+    out = torch.empty(x.numel(), dtype=torch.uint8)
+    how = (topmin, levels, nearest)
+    _n.ems_equal_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
+    return out
+
+
+def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
+    """See `kernels.Kernels`."""
+    out = torch.empty(shape.d, dtype=torch.uint8)
+    counts = np.zeros((FINE, most + 1), np.int64)
+    where = (out.data_ptr(), counts.ctypes.data, _threads(shape.d))
+    _n.ems_contexts(levels.data_ptr(), _shape(shape), *_model(model, most), most, *where)
+    return out, counts
+
+
+def ems_sums(x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int) -> Array:
+    """See `kernels.Kernels`."""
+    out = np.zeros((3, kinds, most + 1), np.int64)
+    where = (out.ctypes.data, _threads(shape.d))
+    _n.ems_sums(x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds, *where)
+    return out[:, :, :most]
+
+
+def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:
+    """See `kernels.Kernels`."""
+    classes = tables.class_of()
+    frequencies = np.ascontiguousarray(tables.frequencies)
+    blocks = _n.ems_encode(
+        levels.data_ptr(),
+        contexts.data_ptr(),
+        _shape(shape),
+        *frequencies.shape,
+        classes.ctypes.data,
+        frequencies.ctypes.data,
+        _threads(shape.d),
+    )
+    return b"".join(blocks), [len(b) // 2 for b in blocks]
+
+
+def ems_decode(
+    frame: Buffer,
+    offset: int,
+    words: tuple[int, ...],
+    shape: Geometry,
+    most: int,
+    model: Model,
+    tables: Tables,
+) -> Tensor | None:
+    """See `kernels.Kernels`."""
+    data = np.frombuffer(memoryview(frame), np.uint8)
+    classes = tables.class_of()
+    frequencies = np.ascontiguousarray(tables.frequencies)
+    out = torch.empty(shape.d, dtype=torch.uint8)
+    good = _n.ems_decode(
+        data.ctypes.data + offset,
+        list(words),
+        _shape(shape),
+        *_model(model, most),
+        most,
+        len(frequencies),
+        classes.ctypes.data,
+        frequencies.ctypes.data,
+        out.data_ptr(),
+        _threads(shape.d),
+    )
+    return out if good else None
+
+
+def ems_pack(codes: Tensor, width: int) -> Buffer:
+    """See `kernels.Kernels`."""
+    codes = codes.contiguous()
+    packed: bytes = _n.ems_pack(codes.data_ptr(), codes.numel(), width)
+    return packed
+
+
+def ems_unpack(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
+    """See `kernels.Kernels`."""
+    data = np.frombuffer(memoryview(frame), np.uint8)
+    out = torch.empty(n, dtype=torch.int64)
+    return out if _n.ems_unpack(data.ctypes.data + offset, n, width, out.data_ptr()) else None
+
+
+def ems_signs(x: Tensor, levels: Tensor, mark: int) -> bytes:
+    """See `kernels.Kernels`."""
+    packed: bytes = _n.ems_signs(x.data_ptr(), levels.data_ptr(), x.numel(), mark)
+    return packed
+
+
+def ems_rebuild(
+    levels: Tensor, shape: Geometry, table: Array, tops: Tensor, signs: Tensor | None, out: Tensor
+) -> None:
+    """See `kernels.Kernels`."""
+    kinds, most = table.shape
+    known = np.concatenate([table, np.zeros((kinds, 1), np.float32)], axis=1)
+    tops = tops.contiguous()
+    flags = signs.to(torch.uint8) if signs is not None else None
+    where = (tops.data_ptr(), flags.data_ptr() if flags is not None else 0, out.data_ptr(), _threads(shape.d))
+    _n.ems_rebuild(levels.data_ptr(), _shape(shape), known.ctypes.data, kinds, most, *where)

@@ -1,0 +1,122 @@
+"""Interleaved range coding (rANS) of levels, lanes in step (FORMAT.md, "ems").
+
+NumPy, since a step is a dozen operations on a few dozen lanes: torch would spend its time between them.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cutlayer.codecs.entropy.geometry import LANES, Geometry
+from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
+from cutlayer.codecs.entropy.tables import SCALE, SCALE_BITS, Tables
+
+LOW = 1 << 16  # states stay from here to 2^32 - 1
+_FULL = 32 - SCALE_BITS  # a state may take a symbol of frequency f while it is below f * 2^_FULL
+
+Array = NDArray[Any]
+
+
+def places(shape: Geometry, block: int) -> Array:
+    """The element (step, lane) of each step of a block's lanes; -1 where a lane has ended."""
+    lanes = np.arange(block * LANES, min(shape.lanes, (block + 1) * LANES))
+    first = lanes * shape.per_lane * shape.sample
+    where = first[None, :] + np.arange(shape.per_lane * shape.sample)[:, None]
+    return np.where(where < shape.d, where, -1)
+
+
+def encode(levels: Array, predictions: Array, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:
+    """All blocks, and the words of each."""
+    frequency = tables.frequencies.astype(np.uint64)
+    before = frequency.cumsum(1) - frequency
+    of = tables.class_of()[predictions]
+    blocks = []
+    for block in range(shape.blocks):
+        where = places(shape, block)
+        state = np.full(where.shape[1], LOW, np.uint64)
+        words: list[Array] = []
+        for step in where[::-1]:
+            live = step >= 0
+            cls, level = of[step], levels[step]
+            f, c = frequency[cls, level], before[cls, level]
+            full = live & (state >= f << np.uint64(_FULL))
+            words.append((state[full] & np.uint64(0xFFFF))[::-1])
+            s = np.where(full, state >> np.uint64(16), state)
+            f = np.where(live, f, 1)
+            state = np.where(live, ((s // f) << np.uint64(SCALE_BITS)) + s % f + c, s)
+        stream = np.concatenate(words)[::-1].astype("<u2") if words else np.zeros(0, "<u2")
+        blocks.append(state.astype("<u4").tobytes() + stream.tobytes())
+    return b"".join(blocks), [len(b) // 2 for b in blocks]
+
+
+def decode(
+    data: bytes, words: tuple[int, ...], shape: Geometry, levels: int, model: Model, tables: Tables
+) -> Array | None:
+    """The levels, or None if the blocks are not what an encoder writes."""
+    symbol = np.stack([np.repeat(np.arange(levels + 1, dtype=np.uint8), f) for f in tables.frequencies])
+    frequency = tables.frequencies.astype(np.uint64)
+    before = frequency.cumsum(1) - frequency
+    of, out, at = tables.class_of(), np.zeros(shape.d, np.uint8), 0
+    for block, n in enumerate(words):
+        where = places(shape, block)
+        lanes = where.shape[1]
+        stream = np.frombuffer(data, "<u2", n, at)
+        at += 2 * n
+        if n < 2 * lanes:
+            return None
+        state = stream[: 2 * lanes].copy().view("<u4").astype(np.uint64)
+        if (state < LOW).any():
+            return None
+        read = 2 * lanes
+        context = Context(shape, model, levels, lanes)
+        for i, step in enumerate(where):
+            live = step >= 0
+            cls = of[context.prediction(i % shape.sample)]
+            slot = (state % SCALE).astype(np.int64)
+            level = symbol[cls, slot]
+            f, c = frequency[cls, level], before[cls, level]
+            state = np.where(live, f * (state >> np.uint64(SCALE_BITS)) + slot.astype(np.uint64) - c, state)
+            empty = state < LOW
+            wanted = int(empty.sum())
+            if wanted > n - read:
+                return None
+            state[empty] = (state[empty] << np.uint64(16)) | stream[read : read + wanted]
+            read += wanted
+            context.known(i % shape.sample, level)
+            out[step[live]] = level[live]
+        if read != n or (state != LOW).any():
+            return None
+    return out
+
+
+class Context:
+    """The levels of the samples that lanes are in, as far as they are known, and what they predict."""
+
+    def __init__(self, shape: Geometry, model: Model, levels: int, lanes: int) -> None:
+        self.shape, self.model = shape, model
+        self.coarse, self.grain = coarse(levels), grain(levels)
+        # One row and column of zeros around each plane, where neighbours beyond the border are found.
+        self.known_ = np.zeros((shape.channels, shape.height + 1, shape.width + 2, lanes), np.int64)
+
+    def _place(self, i: int) -> tuple[int, int, int]:
+        plane = self.shape.height * self.shape.width
+        return i // plane, i % plane // self.shape.width + 1, i % self.shape.width + 1
+
+    def prediction(self, i: int) -> Array:
+        """Of the i-th element of a sample, in each lane."""
+        c, y, x = self._place(i)
+        row = c if self.model.rows > 1 else 0
+        a, w = self.known_, self.model.weights[row].astype(np.int64)
+        p = w[0] + w[1] * a[c, y, x - 1] + w[2] * a[c, y - 1, x]
+        p = p + w[3] * a[c, y - 1, x - 1] + w[4] * a[c, y - 1, x + 1]
+        for back, weight in zip(self.model.distance[row], self.model.parent[row], strict=True):
+            if back:
+                p = p + int(weight) * a[c - int(back), y, x]
+        clipped: Array = np.clip(p >> self.grain, 0, FINE - 1)
+        return clipped
+
+    def known(self, i: int, level: Array) -> None:
+        """The level of the i-th element, in each lane."""
+        c, y, x = self._place(i)
+        self.known_[c, y, x] = level >> self.coarse
