@@ -23,6 +23,7 @@ class Stream:
         self.conversation: Reliable | None = None
         self.link: Link | None = None
         self.woken = asyncio.Event()
+        self.ending = asyncio.Event()
         self._wake = wake
 
     def wake(self) -> None:
@@ -38,6 +39,7 @@ class Stream:
         """Say goodbye; the writer then closes the stream."""
         goodbye = message_class("Goodbye")
         self.say(goodbye=goodbye(code=goodbye.Code.Value(code), reason=reason))
+        self._wake(self.ending.set)
 
 
 @dataclass

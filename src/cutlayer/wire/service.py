@@ -24,6 +24,7 @@ from cutlayer.wire.protocol import TRAINING, VERSION, message_class
 from cutlayer.wire.shaping import DelayLine, Pacer
 
 _PING = 20_000
+_FAREWELL = 5.0
 #: Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
 FAST = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 4 << 20)]
 #: Sends a message that counts as so many bytes on a link.
@@ -176,6 +177,7 @@ class Service:
             tasks = [
                 asyncio.ensure_future(self._reader(context, stream, client)),
                 asyncio.ensure_future(self._writer(write, stream)),
+                asyncio.ensure_future(_farewell(stream)),
             ]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -293,6 +295,12 @@ async def _read(context: Any, seconds: float, what: str, kind: str) -> Any:
     return up
 
 
+async def _farewell(stream: Stream) -> None:
+    """Ends when a client that is to go has had time to read why. One that does not read does not stay."""
+    await stream.ending.wait()
+    await asyncio.sleep(_FAREWELL)
+
+
 async def _goodbye(context: Any, code: str, reason: str) -> None:
     goodbye = message_class("Goodbye")
     with contextlib.suppress(Exception):
@@ -300,5 +308,5 @@ async def _goodbye(context: Any, code: str, reason: str) -> None:
             context.write(
                 message_class("Down")(goodbye=goodbye(code=goodbye.Code.Value(code), reason=reason))
             ),
-            5,
+            _FAREWELL,
         )
