@@ -9,6 +9,7 @@ names, each with a meaning given here. Everything else is refused with nothing h
 from __future__ import annotations
 
 import pickletools
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -194,12 +195,15 @@ def read_plain(data: bytes, where: str) -> dict[str, Any]:
     machine = _Machine()
     position: int | None = 0
     try:
-        for opcode, argument, at in pickletools.genops(data):
-            position = at
-            handler = _OPCODES.get(opcode.name)
-            if handler is None:
-                raise _RefusedError(f"uses the opcode {opcode.name}, which plain data does not need")
-            handler(machine, argument)
+        with warnings.catch_warnings():
+            # Damaged text may hold escapes that Python frowns upon; that is not the user's affair.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            for opcode, argument, at in pickletools.genops(data):
+                position = at
+                handler = _OPCODES.get(opcode.name)
+                if handler is None:
+                    raise _RefusedError(f"uses the opcode {opcode.name}, which plain data does not need")
+                handler(machine, argument)
         (result,) = machine.stack
     except _RefusedError as error:
         raise DataError(
