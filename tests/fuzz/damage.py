@@ -34,14 +34,23 @@ SPECS = [
 HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1]
 
 
-def corpus() -> list[bytes]:
-    """Honest frames of all codecs and several shapes."""
+def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
+    """Honest frames of all codecs, or only of one, and several shapes.
+
+    The large ones are there since `ems` decodes lanes in step only where there are many.
+    """
     frames = []
+    if only:
+        SPECS[:] = [spec for spec in SPECS if spec.partition(":")[0] == only]
     for shape in ((), (1,), (7,), (64,), (3, 50), (2, 5, 4, 4), (300,)):
         generator = torch.Generator().manual_seed(len(frames))
         x = torch.randn(shape, generator=generator)
         for spec in SPECS:
             frames += [cutlayer.codec(spec).encode(x), cutlayer.codec(spec).encode(x.abs())]
+    for shape in ((6, 4, 9, 7), (2, 8, 16, 16)) + (((15, 1, 17, 241), (11, 2, 64, 40)) if large else ()):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(len(frames))).cumsum(-1) / 4
+        for spec in (spec for spec in SPECS if spec.startswith("ems")):
+            frames += [cutlayer.codec(spec).encode(x), cutlayer.codec(spec).encode(x.relu())]
     return frames
 
 

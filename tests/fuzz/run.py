@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--native", help="the compiled kernels to test, instead of the installed ones")
     parser.add_argument("--implementation", default="native")
+    parser.add_argument("--only", help="a codec; damage only its frames")
     options = parser.parse_args()
     if options.native:
         load(options.native)
@@ -44,7 +45,7 @@ def main() -> int:
 
     torch.set_num_threads(2)
     outcomes: collections.Counter[str] = collections.Counter()
-    supply = damaged(corpus(), options.seed)
+    supply = damaged(corpus(options.only, large=options.implementation == "native"), options.seed)
     started = time.monotonic()
     with kernels.using(options.implementation):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

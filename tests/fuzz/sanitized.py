@@ -42,6 +42,7 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--only", help="a codec; damage only its frames")
     options = parser.parse_args()
     native = build()
     environment = {
@@ -53,6 +54,7 @@ def main() -> int:
     }
     share = options.frames // options.processes
     command = [sys.executable, Path(__file__).parent / "run.py", "--frames", str(share), "--native", native]
+    command += ["--only", options.only] if options.only else []
     runs = [
         subprocess.Popen(
             [*command, "--seed", str(options.seed + i)], env=environment, stdout=subprocess.PIPE, text=True
