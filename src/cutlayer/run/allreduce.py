@@ -6,6 +6,7 @@ a mean, and with which weights (`Combine`). `among_clients.py` is the clients' p
 
 from collections.abc import Sequence
 
+from cutlayer.errors import MessageError
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.plan import Step
 from cutlayer.run.remote_aggregator import RemoteMean
@@ -25,7 +26,7 @@ class AllReduce(Aggregator):
 
     def hand_over(self, shared: Message, client: int, step: Step, heir: int, transport: Transport) -> int:
         """Not here: the configuration keeps relay and allreduce apart."""
-        raise NotImplementedError("relay averages nothing")
+        raise MessageError("relay hands weights over, and all-reduce has nobody who could; use server")
 
     def deliver(self, mean: RunningMean, step: Step, clients: Sequence[int], transport: Transport) -> int:
         """See `Aggregator.deliver`."""

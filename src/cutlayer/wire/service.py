@@ -248,9 +248,16 @@ async def shaped(
             await write(message)
 
         return send
-    line = await stack.enter_async_context(DelayLine(Pacer.of(link, direction), write))
-    # A goodbye is the last thing that is written: it has to arrive before the stream ends.
-    stack.push_async_callback(line.drain)
+    pacer = Pacer.of(link, direction)
+    line = await stack.enter_async_context(DelayLine(pacer, write))
+
+    async def drain() -> None:
+        # A goodbye is the last thing that is written: it has to arrive before the stream ends. But a peer
+        # that does not read must not keep the stream: it gets what the link takes, and a little.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(line.drain(), max(0.0, pacer.free - pacer.clock()) + _FAREWELL)
+
+    stack.push_async_callback(drain)
     return line.send
 
 

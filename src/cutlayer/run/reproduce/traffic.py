@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from cutlayer.errors import RecordError
 from cutlayer.run.reproduce.convergence import BASELINE
 from cutlayer.run.reproduce.curves import Curve, Point, grouped, mean, read_curves, shared_seeds
 from cutlayer.run.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
@@ -48,7 +49,8 @@ class Race:
         self.best = mine.best if mine.points else float("nan")
         self.target = base.best - tolerance
         start = base.reach(self.target)
-        assert start is not None, "the baseline reaches its own accuracy"
+        if start is None:  # it reaches its own best unless its records have none
+            raise RecordError(f"{base.task}, {base.cut}: the baseline's records have no test accuracy")
         self.baseline: Point = start
         # A policy that diverged with any seed has no mean to speak of.
         self.reached = None if mine.diverged else mine.reach(self.target)
