@@ -1,7 +1,8 @@
 """`ems` on feature maps of trained models, against `ms`, image codecs, zstd and the entropy of its own model.
 
     python benchmarks/ems.py --root ~/data             print the table
-    python benchmarks/ems.py --root ~/data --save      and write it to benchmarks/results/ems.json
+    python benchmarks/ems.py --root ~/data --save      and write it to benchmarks/results/ems.json, to what is
+                                                       there already from a run without times or images
 
 The maps are made by benchmarks/maps.py, which trains for some minutes, and are kept in --maps. Image codecs
 come from Pillow (zstd from zstandard): each channel is scaled to 8 bits and its samples are tiled into one
@@ -167,7 +168,7 @@ def measure(x: Tensor, *, images: bool, timed: bool) -> dict[str, Any]:
     row["entropy"] = entropies(cutlayer.codec(row["same_error"]["spec"]).encode(x), x)
     if timed:
         row["speed"] = speed(cutlayer.codec("ems"), x)
-        row["speed_levels"] = speed(cutlayer.codec("ems:levels=3"), x)
+        row["speed_without_search"] = speed(cutlayer.codec("ems:levels=3"), x)
     if images:
         part = x[:BATCH].contiguous()
         own = cutlayer.codec(f"ems:error={error:.7f}")
@@ -223,7 +224,10 @@ def main() -> None:
     print("context's entropy; fewer bits than image codecs (AVIF at the shallow cut: within 10 %);")
     print("0.5 GB/s each way, 1.6 times that on two threads")
     if options.save:
-        RESULTS.write_text(json.dumps({"provenance": provenance(0), "rows": rows}, indent=1) + "\n")
+        # Times want an idle machine and images want a quarter of an hour: two runs may fill one file.
+        known = json.loads(RESULTS.read_text())["rows"] if RESULTS.is_file() else {}
+        merged = {name: {**known.get(name, {}), **row} for name, row in rows.items()}
+        RESULTS.write_text(json.dumps({"provenance": provenance(0), "rows": merged}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

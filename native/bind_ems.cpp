@@ -32,9 +32,14 @@ nb::bytes bytes_of(const std::string& s) { return nb::bytes(s.data(), s.size());
 }  // namespace
 
 void bind_ems(nb::module_& m) {
-  m.def("ems_levels", [](Address x, size_t d, float scale, unsigned most, Address out, int threads) {
+  m.def("ems_levels",
+        [](Address x, size_t d, float scale, unsigned most, float mark_from, Address out, int threads) {
+          nb::gil_scoped_release free;
+          ems_levels(at<float>(x), d, scale, most, mark_from, at<uint8_t>(out), threads);
+        });
+  m.def("ems_dots", [](Address a, size_t rows, Address b, size_t columns, size_t n, Address out) {
     nb::gil_scoped_release free;
-    ems_levels(at<float>(x), d, scale, most, at<uint8_t>(out), threads);
+    ems_dots(at<uint8_t>(a), rows, at<uint8_t>(b), columns, n, at<int64_t>(out));
   });
   m.def("ems_equal_levels",
         [](Address x, size_t d, double topmin, unsigned levels, bool nearest, Address out, int threads) {

@@ -62,8 +62,15 @@ unsigned bit_length(unsigned v) { return v ? 32 - unsigned(__builtin_clz(v)) : 0
 
 }  // namespace
 
-void ems_levels(const float* x, size_t d, float scale, unsigned most, uint8_t* out, int threads) {
-  for_chunks(d, threads, [&](size_t, size_t i, size_t n) { ems_kernels().levels(x + i, n, scale, most, out + i); });
+void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads) {
+  for_chunks(d, threads, [&](size_t, size_t i, size_t n) {
+    ems_kernels().levels(x + i, n, scale, most, mark_from, out + i);
+  });
+}
+
+void ems_dots(const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out) {
+  for (size_t i = 0; i < m; ++i)
+    for (size_t j = 0; j < k; ++j) out[i * k + j] = ems_kernels().dot(a + i * n, b + j * n, n);
 }
 
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,

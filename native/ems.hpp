@@ -77,7 +77,9 @@ struct EmsTile {
 
 // The inner loops, once for each instruction set.
 struct EmsKernels {
-  void (*levels)(const float* x, size_t n, float scale, unsigned most, uint8_t* out);
+  void (*levels)(const float* x, size_t n, float scale, unsigned most, float mark_from, uint8_t* out);
+  // Products added up, of integers below 32; n < 2^22.
+  uint32_t (*dot)(const uint8_t* a, const uint8_t* b, size_t n);
   // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                   const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
@@ -106,7 +108,10 @@ extern const EmsKernels ems_avx512;
 #endif
 const EmsKernels& ems_kernels();
 
-void ems_levels(const float* x, size_t d, float scale, unsigned most, uint8_t* out, int threads);
+// Magnitudes from `mark_from` on get the level `most`.
+void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads);
+// Each of m rows of a with each of k rows of b.
+void ems_dots(const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out);
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
 // The bits of top values as they travel, and where they are.

@@ -17,6 +17,7 @@ put_bytes = _n.put_bytes
 check_values = _n.check_values
 ems_contexts = _entropy.ems_contexts
 ems_decode = _entropy.ems_decode
+ems_dots = _entropy.ems_dots
 ems_encode = _entropy.ems_encode
 ems_equal_levels = _entropy.ems_equal_levels
 ems_levels = _entropy.ems_levels

@@ -40,10 +40,19 @@ def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor
     return raw, where
 
 
-def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
+def ems_dots(a: Array, b: Array) -> Array:
+    """See `kernels.Kernels`."""
+    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    out = np.empty((len(a), len(b)), np.int64)
+    _n.ems_dots(a.ctypes.data, len(a), b.ctypes.data, *b.shape, out.ctypes.data)
+    return out
+
+
+def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
     """See `kernels.Kernels`."""
     out = torch.empty(x.numel(), dtype=torch.uint8)
-    _n.ems_levels(x.data_ptr(), x.numel(), scale, levels, out.data_ptr(), _threads(x.numel()))
+    how = (scale, levels, mark_from)
+    _n.ems_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
     return out
 
 

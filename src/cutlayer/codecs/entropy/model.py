@@ -6,13 +6,12 @@ only chooses the statistics with which the element's level is coded; it never ch
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs.entropy.geometry import Geometry
 
@@ -25,6 +24,7 @@ _WORTH = 3000  # elements that a channel must have for a row of weights to pay
 _ELEMENTS = 1 << 16  # that a fit looks at
 
 Array = NDArray[Any]
+Dots = Callable[[Array, Array], Array]  # (m, n) and (k, n) of uint8 below 32 to (m, k) of int64
 
 
 @dataclass(frozen=True)
@@ -64,52 +64,43 @@ def worth_rows(shape: Geometry) -> bool:
     return shape.channels > 1 and shape.d >= _WORTH * shape.channels
 
 
-def fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
+def fit(levels: Array, shape: Geometry, most: int, own: bool, dots: Dots) -> Model:
     """Weights by least squares, from a part of the levels (uint8, d elements, at most `most`).
 
-    `own`: a row for each channel, with parents.
+    `own`: a row for each channel, with parents. `dots` gives the sums of products of rows of small integers,
+    which are exact, so that the weights do not depend on who adds them up.
     """
     whole = shape.d // shape.sample
     if whole == 0 or shape.d < 64:
         return flat_model()
-    a = levels[: whole * shape.sample].view(whole, shape.channels, shape.height, shape.width).cpu()
+    a = levels[: whole * shape.sample].reshape(whole, shape.channels, shape.height, shape.width)
     places = _ELEMENTS // (shape.channels if own else 1)
     # Whole samples while they last, then every other place: cheap to cut out, and spread over the tensor.
     a = a[:: max(1, whole * shape.height * shape.width // (4 * places))] >> coarse(most)
-    thin = max(1, math.ceil((a[:, 0].numel() / places) ** 0.5))
-    around = [_moved(a, dy, dx) for dy, dx in ((0, 1), (1, 0), (1, 1), (1, -1))]
-    features = torch.stack([torch.ones_like(a), *around, a])[:, :, :, ::thin, ::thin]
-    features = features.permute(2, 0, 1, 3, 4).flatten(2)  # (channels, features, places), still in bytes
-    if not own:
-        features = features.permute(1, 0, 2).flatten(1).unsqueeze(0)
-    # All sums are of integers: exact in float32 below 2^24, in float64 above, and in any order the same.
-    exact = features.shape[2] * (most >> coarse(most)) ** 2 < 1 << 24
-    return _fitted(features.to(torch.float32 if exact else torch.float64), own)
+    thin = max(1, math.ceil((a[:, 0].size / places) ** 0.5))
+    framed = np.pad(a, ((0, 0), (0, 0), (1, 0), (1, 1)))
+    height, width = shape.height, shape.width
+    features = np.ones(
+        (shape.channels, 2 + NEIGHBOURS, a.shape[0], -(-height // thin), -(-width // thin)), np.uint8
+    )
+    for i, (y, x) in enumerate(((1, 0), (0, 1), (0, 0), (0, 2), (1, 1))):  # left to above right, and itself
+        features[:, i + 1] = framed[:, :, y : y + height : thin, x : x + width : thin].swapaxes(0, 1)
+    features = features.reshape(shape.channels, 2 + NEIGHBOURS, -1)
+    return _fitted(features if own else features.swapaxes(0, 1).reshape(1, 2 + NEIGHBOURS, -1), own, dots)
 
 
-def _moved(a: Tensor, dy: int, dx: int) -> Tensor:
-    """Each place's neighbour dy above and dx to the left; 0 beyond the border."""
-    result = torch.zeros_like(a)
-    height, width = a.shape[2:]
-    if dx >= 0:
-        result[:, :, dy:, dx:] = a[:, :, : height - dy, : width - dx]
-    else:
-        result[:, :, dy:, :dx] = a[:, :, : height - dy, -dx:]
-    return result
-
-
-def _fitted(features: Tensor, own: bool) -> Model:
+def _fitted(features: Array, own: bool, dots: Dots) -> Model:
     """Weights for each channel of (channels, own features and the level itself, places)."""
     channels, n = features.shape[0], 1 + NEIGHBOURS
-    moments = (features @ features.mT).double().numpy()
+    moments = np.stack([dots(f, f) for f in features]).astype(np.float64)
     left, right = moments[:, :n, :n], moments[:, :n, n]
     solved = _solve(left, right)
     if not own:
         return Model(_rounded(solved), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8))
-    here = features[:, n]
+    here = np.ascontiguousarray(features[:, n])
     # The sum of feature i of channel c times the level of channel p, at (i, c, p).
-    cross = (features.transpose(0, 1).reshape(-1, here.shape[1]) @ here.T).double().numpy()
-    cross = cross.reshape(n + 1, channels, channels)
+    cross = dots(features.reshape(channels * (n + 1), -1), here).astype(np.float64)
+    cross = np.ascontiguousarray(cross.reshape(channels, n + 1, channels).swapaxes(0, 1))
     levels = cross[n]
     each = np.arange(channels)
     back = each[:, None] - each[None, :]

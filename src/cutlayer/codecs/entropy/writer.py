@@ -1,9 +1,11 @@
 """One section of an `ems` payload, from elements to bytes, once the step between levels is known."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -54,14 +56,18 @@ class SectionWriter:
         self.topmin = as_float(self.low, values)
         self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
         self.part = self.spread(self.x)
-        self.part_top = self.part.abs() >= float(top.topmin[row])
+        self.threshold = float(top.topmin[row])
 
     def spread(self, elements: Tensor) -> Tensor:
         """The part of the elements on which steps are tried."""
         if self.stride == 1:
             return elements
         whole = self.shape.d // self.shape.sample * self.shape.sample
-        return elements[:whole].view(-1, self.shape.sample)[:: self.stride].reshape(-1)
+        picked = elements[:whole].view(-1, self.shape.sample)[:: self.stride]
+        if elements.device.type != "cpu":
+            return picked.reshape(-1)
+        # NumPy copies with one thread: torch would start several for less than they cost.
+        return torch.from_numpy(picked.numpy().reshape(-1))
 
     def packed(self, codes: Tensor, width: int) -> bytes:
         """A bit stream."""
@@ -83,15 +89,15 @@ class SectionWriter:
         """What the mask would be like, from a part of the elements."""
         step = min(max(step, LEAST_STEP), MOST_STEP)
         most = self.most_levels(step)
-        levels = self.kernels.ems_levels(self.part, self.scale(step), most)
-        levels.masked_fill_(self.part_top, most)
+        # Ties at the threshold are all marked here, which is near enough.
+        levels = self.kernels.ems_levels(self.part, self.scale(step), most, self.threshold)
         return self.measured(step, most, levels, self.part_shape, model)
 
     def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
         """The mask with levels a step apart; `most` of them, if that is given."""
         step = min(max(step, LEAST_STEP), MOST_STEP)
         most = most or self.most_levels(step)
-        levels = self.kernels.ems_levels(self.x, self.scale(step), most)
+        levels = self.kernels.ems_levels(self.x, self.scale(step), most, math.inf)
         return self.marked(step, most, levels, model)
 
     def marked(self, step: float, most: int, levels: Tensor, model: Model | None = None) -> Mask:
@@ -103,7 +109,8 @@ class SectionWriter:
         self, step: float, most: int, levels: Tensor, shape: Geometry, model: Model | None = None
     ) -> Mask:
         """Levels with their statistics."""
-        model = model or fit(levels, shape, most, worth_rows(self.shape))
+        if model is None:
+            model = fit(levels.cpu().numpy(), shape, most, worth_rows(self.shape), self.kernels.ems_dots)
         contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
         found = tables(histogram)
         cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)

@@ -5,6 +5,7 @@ from cutlayer.codecs.reference.container import allocate, check_values, checksum
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
     ems_decode,
+    ems_dots,
     ems_encode,
     ems_equal_levels,
     ems_levels,
@@ -26,6 +27,7 @@ __all__ = [
     "checksum",
     "ems_contexts",
     "ems_decode",
+    "ems_dots",
     "ems_encode",
     "ems_equal_levels",
     "ems_levels",

@@ -39,11 +39,12 @@ def ems_parts(x: Tensor, scale: float) -> Tensor:
     )
 
 
-def ems_levels(x: Tensor, scale: float, levels: int) -> Tensor:
-    """The level of each element of a row, at most `levels - 1`, as uint8."""
+def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
+    """The level of each element of a row, at most `levels - 1`, or `levels` from a magnitude on, as uint8."""
     parts = ems_parts(x, scale)
     level = ((parts + (PARTS - UP_FROM)) >> 6).clamp_(min=1, max=levels - 1)
-    return level.masked_fill_(parts < ZERO_BELOW, 0).to(torch.uint8)
+    level = level.masked_fill_(parts < ZERO_BELOW, 0)
+    return level.masked_fill_(x.abs() >= mark_from, levels).to(torch.uint8)
 
 
 def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor:
@@ -58,6 +59,12 @@ def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Te
 def _planes(levels: Tensor, shape: Geometry) -> Tensor:
     whole = shape.samples * shape.sample
     return pad(levels, (0, whole - shape.d)).view(-1, shape.channels, shape.height, shape.width).int()
+
+
+def ems_dots(a: Array, b: Array) -> Array:
+    """Products of the rows of two arrays of small integers, added up."""
+    result: Array = np.rint(a.astype(np.float64) @ b.astype(np.float64).T).astype(np.int64)
+    return result
 
 
 def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
