@@ -96,9 +96,10 @@ def test_chaos(cluster, network, policy: str) -> None:
         for client in chaos.clients:
             assert client.wait(30) == 0, client.text
     steps = [r["global_step"] for r in cluster.records() if r["kind"] == "step"]
-    assert steps == list(range(1, len(steps) + 1))
+    assert steps == sorted(set(steps))
     assert len([r for r in cluster.records() if r["kind"] == "epoch"]) == epochs
     if policy == "wait":
+        assert steps[-1] == len(steps)
         loop = cluster.train(*settings)
         assert network.plain(cluster.folder / "net") == network.plain(loop)
         network.same_weights(loop, cluster.folder / "net")

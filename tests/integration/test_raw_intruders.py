@@ -101,7 +101,7 @@ def hear(connection: socket.socket) -> Any:
 
 def test_a_client_that_stops_reading_is_let_go(cluster, network) -> None:
     # The state of a client that comes late is larger than what HTTP/2 lets wait on the way, 64 KiB.
-    flags = ("--log", "events.jsonl", "--straggler", "drop", "--deadline", "1", "--quorum", "2")
+    flags = ("--log", "events.jsonl", "--straggler", "drop", "--deadline", "2", "--quorum", "2")
     server = cluster.serve("train.epochs=200", "model.width=32", flags=flags)
     clients = [cluster.join(number) for number in range(3)]
     network.until(lambda: len(cluster.records()) > 3, "steps of three")

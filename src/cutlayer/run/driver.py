@@ -120,8 +120,9 @@ class Driver:
                 outcome = self.session.step()
             except DivergedError as error:
                 raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
-            self._tell("step", outcome.record() | outlook)
-            self.sums.add(outcome)
+            if outcome.step.clients:
+                self._tell("step", outcome.record() | outlook)
+                self.sums.add(outcome)
             if outcome.step.last:
                 self._end_epoch(outcome.step.epoch)
             elif interrupt.requested or (every and self.session.number % every == 0):

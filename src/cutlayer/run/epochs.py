@@ -1,5 +1,6 @@
 """What an epoch adds up to, kept in checkpoints so that resuming changes no record."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,8 +37,8 @@ class EpochSums:
             "global_step": number,
             "epoch": epoch + 1,
             "lr": self._lr,
-            "train_loss": self._loss / self._steps,
-            "error": self._error / self._steps,
+            "train_loss": self._loss / self._steps if self._steps else math.nan,
+            "error": self._error / self._steps if self._steps else math.nan,
             "test_loss": scored.loss if scored else None,
             "accuracy": scored.top1 if scored else None,
             "accuracy_top5": scored.top5 if scored else None,

@@ -19,7 +19,6 @@ from cutlayer.errors import (
     FrameError,
     MessageError,
     NonFiniteError,
-    RollbackError,
 )
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
@@ -47,6 +46,10 @@ from cutlayer.wire.meter import Direction
 from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
+
+
+class _NobodyError(Exception):
+    """Everybody who could take part in a step is gone. The run goes on with the next one."""
 
 
 @dataclass
@@ -100,7 +103,7 @@ class Loop:
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: {error}", step.number
             ) from error
-        if not math.isfinite(outcome.loss):
+        if outcome.step.clients and not math.isfinite(outcome.loss):
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: the loss is {outcome.loss}", step.number
             )
@@ -114,17 +117,21 @@ class Loop:
         return outcome
 
     def _run(self, step: Step) -> Outcome:
-        step = self._restrict(step, self.transport.members())
+        if not self.transport.patient:
+            step = _restrict(step, self.transport.members())
         turn = Turn(step.number, step.epoch, step.step, step.lr, step.share)
         for client in step.clients:
             self.timeline.turn(client, turn.size + self._down.pop(client, 0))
         planned = dict(zip(step.clients, step.samples, strict=True))
         self._turns = Turns(planned, self.aggregator.running(step.samples))
         self.transport.announce(step.clients, turn)
-        step, losses = self._exchange(self, step)
+        try:
+            step, losses = self._exchange(self, step)
+        except _NobodyError:
+            step, losses = _restrict(step, ()), []
         self.timeline.advance()
         ended = self.collect(step, wait=True)
-        if step.share != Share.NOTHING:
+        if step.share == Share.WEIGHTS or (step.share == Share.GRADIENTS and ended.clients):
             self._synchronise(ended, self._turns)
         self.timeline.end()
         reports = self._turns.reports
@@ -137,7 +144,8 @@ class Loop:
         )
 
     def _mean(self, step: Step, values: list[float]) -> float:
-        return sum(w * v for w, v in zip(shares(step.samples, self.weighting), values, strict=True))
+        weights = shares(step.samples, self.weighting)
+        return sum(w * v for w, v in zip(weights, values, strict=True)) if weights else math.nan
 
     def gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
         """The step with those clients whose messages are there and in order.
@@ -151,16 +159,10 @@ class Loop:
         for client in self.transport.present(step.clients, messages):
             with suppress(MessageError, FrameError):
                 self._early[client] = take(step, client)
-        return self._restrict(step, tuple(self._early))
-
-    def _restrict(self, step: Step, clients: Collection[int]) -> Step:
-        """The step with only those of its clients."""
-        kept = [(c, n) for c, n in zip(step.clients, step.samples, strict=True) if c in clients]
-        if not kept:
-            raise RollbackError(f"no client is left for step {step.number}")
-        if len(kept) == len(step.clients):
-            return step
-        return replace(step, clients=tuple(c for c, _ in kept), samples=tuple(n for _, n in kept))
+        step = _restrict(step, self._early)
+        if not step.clients:
+            raise _NobodyError
+        return step
 
     @contextmanager
     def _blaming(self, client: int) -> Iterator[None]:
@@ -204,7 +206,7 @@ class Loop:
                     if shared is not None:
                         self.aggregator.check(shared)
                 ended[client] = (shared, report)
-        step = self._restrict(step, ended)
+        step = _restrict(step, ended)
         turns = self._turns
         turns.reports = [report for _, report in ended.values()]
         turns.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
@@ -232,6 +234,8 @@ class Loop:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
             samples = self._asked(step, dict(sorted(self.trained.items())))
             self.trained.clear()
+            if not samples:
+                return
             mean = self.aggregator.running(list(samples.values()))
             for client in samples:
                 if client not in turns.weights:
@@ -331,3 +335,9 @@ class Loop:
                     f"{kind.__name__} of step {step.number}"
                 )
         return message
+
+
+def _restrict(step: Step, clients: Collection[int]) -> Step:
+    """The step with only those of its clients; perhaps with none."""
+    kept = [(c, n) for c, n in zip(step.clients, step.samples, strict=True) if c in clients]
+    return replace(step, clients=tuple(c for c, _ in kept), samples=tuple(n for _, n in kept))

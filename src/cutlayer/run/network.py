@@ -197,14 +197,18 @@ class NetworkSession:
             return {}
         members = self.hub.members()
         everybody = range(self.config.train.clients)
-        asked = members[:1] if shares_model(self.config.train) else members
-        self.hub.announce(asked, Ask(self.number, Share.STATE))
-        found = {client: self._state_of(client) for client in self.hub.present(asked, 1)}
+        one_is_enough = shares_model(self.config.train)
+        found: dict[int, dict[str, Tensor]] = {}
+        while members and not found:
+            asked = members[:1] if one_is_enough else members
+            self.hub.announce(asked, Ask(self.number, Share.STATE))
+            found = {client: self._state_of(client) for client in self.hub.present(asked, 1)}
+            members = self.hub.members()
         if not found:
             raise RollbackError("no client is left that could tell its state")
         # What only one client has is nobody else's.
         first = _common(next(iter(found.values())))
-        return {0: first} if shares_model(self.config.train) else {c: found.get(c, first) for c in everybody}
+        return {0: first} if one_is_enough else {c: found.get(c, first) for c in everybody}
 
     def _own_states(self) -> dict[str, Tensor]:
         """What each client has for itself where all share a model. One that is absent begins anew."""

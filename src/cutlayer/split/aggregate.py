@@ -20,7 +20,7 @@ def shares(samples: Sequence[int], weighting: Weighting) -> list[float]:
     if weighting == "samples":
         total = sum(samples)
         return [count / total for count in samples]
-    return [1 / len(samples)] * len(samples)
+    return [1 / len(samples) for _ in samples]
 
 
 def add_weighted(total: Tensor | None, vector: Tensor, weight: float) -> Tensor:

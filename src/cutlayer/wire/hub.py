@@ -44,7 +44,7 @@ class Policy:
     deadline: float = 30.0
     """Drop: seconds that a step waits for its clients."""
     quorum: int = 1
-    """Drop: with fewer clients than these a step does not go on, whatever the deadline."""
+    """Drop: clients that have to be left for the run to go on, whatever the deadline."""
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:
@@ -196,22 +196,21 @@ class Hub:
         """See `Transport.present`."""
         if self.patient:
             return tuple(clients)
-        quorum = min(len(clients), self.policy.quorum) if at_least is None else at_least
+        quorum = self.policy.quorum if at_least is None else at_least
         began = time.monotonic()
         with self.lock:
             while True:
+                members = self.members()
+                if len(members) < quorum:
+                    raise RollbackError(f"only {len(members)} clients are left, and the quorum is {quorum}")
                 there = tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
-                possible = [c for c in clients if self.peers[c].conversation is not None]
-                if len(there) == len(possible) >= quorum:
+                missing = [c for c in clients if c in members and c not in there]
+                if not missing:
                     return there
-                if len(possible) < quorum:
-                    raise RollbackError(
-                        f"only {len(possible)} of {len(clients)} clients are left, and the quorum is {quorum}"
-                    )
-                if time.monotonic() - began > self.policy.deadline and len(there) >= quorum:
-                    for client in possible:
-                        if client not in there:
-                            self._drop(client)
+                late = time.monotonic() - began > self.policy.deadline
+                if late and len(members) - len(missing) >= quorum:
+                    for client in missing:
+                        self._drop(client)
                     return there
                 self._wait()
 

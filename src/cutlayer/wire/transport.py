@@ -41,8 +41,8 @@ class Transport(Protocol):
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """Those from whom so many messages are there, or will be if the transport is patient.
 
-        An impatient transport waits until its deadline, and longer for `at_least` clients (None: its quorum);
-        the others are then members no more.
+        An impatient transport waits until its deadline. Who has not answered then is a member no more, if at
+        least `at_least` members are left (None: its quorum); until there are, it waits on.
         """
 
     def fault(self, client: int, error: Exception) -> None:
