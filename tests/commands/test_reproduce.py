@@ -69,6 +69,9 @@ def test_error(out: Path) -> None:
 def test_bounds_in_one_process_and_in_two(out: Path, tmp_path: Path) -> None:
     result = found(out, "bounds")
     for row in rows(result, "bounds"):
+        if row["bound"] is None:
+            assert "ems:bpe=1.0" in row.values()
+            continue
         assert row["error"] <= row["bound"]
         if row["sharper bound"] is not None:
             assert row["error"] <= row["sharper bound"] <= row["bound"]

@@ -35,8 +35,8 @@ Policies = Annotated[
     str,
     Flag(
         "--policies",
-        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, or an installed codec. "
-        "All of them if not given",
+        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-all, or an installed "
+        "codec. All of them if not given",
         metavar="A,B",
     ),
 ]
@@ -132,11 +132,11 @@ def _perform(name: str, asked: _Asked, findings: Callable[[Path], Findings]) -> 
     need("pydantic", "training")
     from cutlayer.run.reproduce.grid import choose, grid
     from cutlayer.run.reproduce.grid_result import conclude
-    from cutlayer.run.reproduce.policies import added, policies
+    from cutlayer.run.reproduce.policies import added, training_policies
     from cutlayer.run.reproduce.pool import train_all
 
     specs = asked.codec or []
-    chosen = choose(policies(specs), _words(asked.policies))
+    chosen = choose(training_policies(specs), _words(asked.policies))
     if asked.policies and specs:
         chosen += [row for row in added(specs) if row not in chosen]
     runs = grid(

@@ -7,18 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from cutlayer.codecs import codec
 from cutlayer.errors import FileError
 from cutlayer.run import records
-from cutlayer.run.config import Config
+from cutlayer.run.config import CodecConfig, Config
 from cutlayer.run.recipes import CUTS
 from cutlayer.run.reproduce.one_run import DIVERGED
-from cutlayer.run.reproduce.policies import PAPER
+from cutlayer.run.reproduce.policies import labels, ways
 from cutlayer.run.trained import settings
 from cutlayer.wire.link import parse_links
 
-#: A policy's label by its codec, as both are written out in full.
-_LABELS = {"none" if spec == "none" else str(codec(spec)): label for label, spec in PAPER.items()}
+_LABELS = labels()
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Curve:
 def read_curves(out: Path) -> list[Curve]:
     """All runs of the experiment that have ended, in the order of tables: task, cut, policy, seed."""
     found = [read_curve(path.parent) for path in sorted((out / "convergence/runs").glob("*/config.toml"))]
-    order = list(PAPER)
+    order = list(_LABELS.values())
 
     def place(curve: Curve) -> tuple[object, ...]:
         known = order.index(curve.label) if curve.label in order else len(order)
@@ -100,12 +98,18 @@ def read_curve(directory: Path) -> Curve | None:
     return Curve(
         task=f"{config.model.name}-{config.data.source}",
         cut=str(config.model.cut),
-        label=_LABELS.get(config.codec.up, config.codec.up),
+        label=_label(config.codec),
         spec=config.codec.up,
         seeds=(config.seed,),
         points=tuple(_points(epochs, config)),
         diverged=diverged,
     )
+
+
+def _label(config: CodecConfig) -> str:
+    specs = ways(config.up, config.down, config.sync)
+    named = zip(("", "down=", "sync="), specs, strict=True)
+    return _LABELS.get(specs) or ", ".join(f"{n}{s}" for n, s in named if not n or s != "none")
 
 
 def mean(curves: Sequence[Curve]) -> Curve:

@@ -12,7 +12,7 @@ from cutlayer.run.reproduce.bar import Bar
 from cutlayer.run.reproduce.cells import Record
 from cutlayer.run.reproduce.error_claims import claims
 from cutlayer.run.reproduce.experiment import Cell, Records, Request
-from cutlayer.run.reproduce.policies import PAPER, added
+from cutlayer.run.reproduce.policies import OURS, PAPER, added
 from cutlayer.run.reproduce.results import Axis, Findings, Plot, Series, Table
 from cutlayer.run.reproduce.scales import IMAGE_SETS, Scale
 
@@ -24,6 +24,12 @@ RATES: dict[Scale, tuple[float, ...]] = {
     Scale.SMOKE: (2.32, 3, 4),
     Scale.LAPTOP: (1.32, 2, 2.32, 3, 3.32, 4, 4.32, 5, 6, 8),
     Scale.PAPER: (1.32, 2, 2.32, 3, 3.32, 4, 4.32, 5, 6, 8),
+}
+# Bits an element that only an entropy code has.
+LOW_RATES: dict[Scale, tuple[float, ...]] = {
+    Scale.SMOKE: (1.0,),
+    Scale.LAPTOP: (0.25, 0.5, 1.0),
+    Scale.PAPER: (0.25, 0.5, 1.0),
 }
 FAMILIES = {"QU": "qu", "SP": "sp", "MS floor": "ms", "MS nearest": "ms-nearest", "RT": "rt"}
 
@@ -47,6 +53,7 @@ def rows(request: Request) -> list[tuple[str, str]]:
     ]
     paper = [spec for spec in PAPER.values() if spec != "none"]
     swept += [(family_of(spec), spec) for spec in paper]
+    swept += [("EMS", f"ems:bpe={bits}") for bits in (*LOW_RATES[request.scale], *RATES[request.scale])]
     swept += [(policy.label, policy.spec) for policy in added(request.codecs)]
     unique: dict[str, str] = {}
     for family, spec in swept:
@@ -78,7 +85,9 @@ def measure(request: Request, images: str, at: str, spec: str) -> Record:
     found = [compression_error(x, which, seed=request.seed + i) for i, x in enumerate(maps)]
     signed = any(bool((x < 0).any()) for x in maps)
     return {
-        "bits": which.bits_per_element(tuple(maps[0].shape), signed),
+        "bits": which.bits_per_element(tuple(maps[0].shape), signed)
+        if which.fixed_size
+        else fmean(8 * len(which.encode(x, seed=request.seed + i)) / x.numel() for i, x in enumerate(maps)),
         "norm": fmean(e.sample_norm for e in found),
         "norm_spread": pstdev(e.sample_norm for e in found),
         "relative": fmean(e.relative for e in found),
@@ -121,7 +130,7 @@ def conclude(request: Request, records: Records) -> Findings:
     columns = ["images", "cut", "method", "codec", "bits", "compression rate", "2-norm error"]
     columns += ["its spread", "relative squared error", "spread of that"]
     table = Table("errors", "Compression errors at equal rates", columns, table_rows)
-    headline = [r for r in table_rows if r[3] in PAPER.values() or r[2] == r[3]]
+    headline = [r for r in table_rows if r[3] in (*PAPER.values(), OURS.spec) or r[2] == r[3]]
     return Findings(
         "Compression error of feature maps (Fig. 2)",
         claims(request, records, RATES[request.scale]),

@@ -12,7 +12,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.run import recipes
 from cutlayer.run.config import Config, from_mapping
 from cutlayer.run.recipes import CUTS
-from cutlayer.run.reproduce.policies import Policy
+from cutlayer.run.reproduce.policies import ALL_WAYS, OURS, Policy
 
 #: The paper's clients are connected by a wireless network of this rate.
 LINK = "100mbit"
@@ -29,6 +29,8 @@ SHORT = {
     "MS(0.99, 2)": "ms",
     "MS(0.99, 2) nearest": "ms-nearest",
     "RT(0.95875)": "rt",
+    OURS.label: "ems",
+    ALL_WAYS.label: "ems-all",
 }
 
 
@@ -134,7 +136,7 @@ def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path,
     settings["model"]["cut"] = cut
     settings["data"]["root"] = root
     settings["train"]["checkpoint_every"] = task.checkpoint_every
-    settings["codec"]["up"] = policy.spec
+    settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync}
     settings["link"] = {"spec": LINK}
     settings["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}
     return Run(task.name, cut, policy, seed, from_mapping(settings, directory.name))

@@ -1,4 +1,4 @@
-"""The codecs that every experiment compares: the paper's policies, and all that others have installed."""
+"""The codecs that every experiment compares: the paper's, ours, and all that others have installed."""
 
 from __future__ import annotations
 
@@ -27,6 +27,16 @@ class Policy:
     label: str
     spec: str
     """`none`, or what `cutlayer.codec` takes."""
+    down: str = "none"
+    """The codec of gradients on their way down, which the paper leaves as they are."""
+    sync: str = "none"
+    """The codec of what clients average, which the paper leaves as it is, too."""
+
+
+#: The entropy-coded mask at a bit an element, under the paper's rules: smashed data only.
+OURS = Policy("EMS(1)", "ems:bpe=1.0")
+#: The same with everything compressed that travels, so that all traffic shrinks.
+ALL_WAYS = Policy("EMS(1), all ways", OURS.spec, down="ems:bpe=1.0", sync="ems:bpe=1.0")
 
 
 def third_party() -> list[Policy]:
@@ -47,14 +57,32 @@ def third_party() -> list[Policy]:
 
 
 def added(specs: Iterable[str]) -> list[Policy]:
-    """The rows beyond the paper's: codecs that were asked for, then installed ones, each once."""
+    """The rows beyond the paper's: ours, codecs that were asked for, installed ones, each once."""
     asked = [str(codec(spec)) for spec in specs]
-    policies = [Policy(spec, spec) for spec in asked] + third_party()
-    return list({policy.spec: policy for policy in policies}.values())
+    found = {str(codec(OURS.spec)): OURS}
+    for policy in [Policy(spec, spec) for spec in asked] + third_party():
+        found.setdefault(policy.spec, policy)
+    return list(found.values())
 
 
 def policies(specs: Iterable[str] = ()) -> list[Policy]:
-    """All rows: the paper's policies, those that were asked for, those that are installed."""
+    """All rows: the paper's policies, ours, those that were asked for, those that are installed."""
     rows = [Policy(label, spec) for label, spec in PAPER.items()]
     known = {str(codec(row.spec)) for row in rows if row.spec != "none"}
     return rows + [row for row in added(specs) if row.spec not in known]
+
+
+def training_policies(specs: Iterable[str] = ()) -> list[Policy]:
+    """The rows of experiments that train: all of these, and ours with gradients compressed, too."""
+    return [*policies(specs), ALL_WAYS]
+
+
+def labels() -> dict[tuple[str, ...], str]:
+    """What the paper's rows and ours are called, by their codecs: up, down, sync."""
+    rows = [*(Policy(label, spec) for label, spec in PAPER.items()), OURS, ALL_WAYS]
+    return {ways(row.spec, row.down, row.sync): row.label for row in rows}
+
+
+def ways(*specs: str) -> tuple[str, ...]:
+    """Codecs as they are written out in full, to compare them."""
+    return tuple("none" if spec == "none" else str(codec(spec)) for spec in specs)
