@@ -26,7 +26,7 @@ def run(script: str, *arguments: str) -> list[dict[str, int]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize(("implementation", "frames"), [("native", 30_000), ("reference", 4_000)])
+@pytest.mark.parametrize(("implementation", "frames"), [("native", 30_000), ("reference", 2_000)])
 def test_only_named_errors(implementation: str, frames: int) -> None:
     if implementation not in kernels.available():
         pytest.skip("no compiled kernels were built")
@@ -46,5 +46,5 @@ def test_only_named_errors(implementation: str, frames: int) -> None:
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler")
 def test_under_sanitizers() -> None:
-    seen = run("sanitized.py", "--frames", "20000")
-    assert seen[-1] == {"frames": 20000, "sanitizer_reports": 0}
+    seen = run("sanitized.py", "--frames", "10000")
+    assert seen[-1] == {"frames": 10000, "sanitizer_reports": 0}

@@ -26,9 +26,7 @@ def register(app: typer.Typer) -> None:
 def encode(
     source: Annotated[Path, typer.Argument(help="A .npy or .safetensors file.")],
     target: Annotated[Path, typer.Argument(help="Where the frame goes, usually *.cut.")],
-    codec: Annotated[
-        str, typer.Option(help="The codec; `cutlayer codecs` lists them.")
-    ] = "ms:ratio=0.99,bits=2",
+    codec: Annotated[str, typer.Option(help="The codec; `cutlayer codecs` lists them.")] = "ems:bpe=1.0",
     tensor: Annotated[str | None, typer.Option(help="Which tensor of a .safetensors file.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of random codecs.")] = None,
     force: Force = False,

@@ -132,7 +132,7 @@ class TrainConfig(_Section):
 class CodecConfig(_Section):
     """How tensors travel: up to the server, down to the clients, and to and from the aggregator."""
 
-    up: CodecSpec = "none"
+    up: CodecSpec = "ems:bpe=1.0"
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
     feedback: bool = True
