@@ -56,6 +56,7 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
         common = [
             f"output.dir={tmp_path / 'run'}",
             "output.tensorboard=false",
+            "codec.up=none",
             "model.width=4",
             "data.limit=200",
             "train.clients=3",
