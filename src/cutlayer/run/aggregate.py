@@ -18,7 +18,14 @@ from typing import Any
 import grpc
 from torch import Tensor
 
-from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, MessageError, RollbackError
+from cutlayer.errors import (
+    CheckpointError,
+    ConfigError,
+    CredentialError,
+    CutlayerError,
+    MessageError,
+    RollbackError,
+)
 from cutlayer.run import checkpoint
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
@@ -26,15 +33,12 @@ from cutlayer.run.crossing import Crossings
 from cutlayer.run.interrupt import Interrupt
 from cutlayer.run.offer import Fits, digest, settings_for_clients
 from cutlayer.run.plan import Step
-from cutlayer.run.serve import Listening, running
+from cutlayer.run.serve import SPLIT_SERVER, Listening, check_names, running
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.state import under
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.messages import Share, State, SyncUp
 from cutlayer.wire.protocol import PACKAGE, message_class
-
-#: The name that the split server's credential must have.
-SERVER = "server"
 
 
 @dataclass
@@ -113,12 +117,17 @@ class Averaging:
         def method(work: Callable[[Any], None], kind: str) -> Any:
             async def call(order: Any, context: Any) -> Any:
                 try:
-                    if identify(context) not in (None, SERVER):
-                        raise CutlayerError(f"only the split server, as {SERVER!r}, gives orders")
+                    if identify(context) not in (None, SPLIT_SERVER):
+                        raise CredentialError(
+                            f"only the split server gives orders; it needs a credential of {SPLIT_SERVER!r}"
+                        )
                     await asyncio.to_thread(self._one, work, order)
                 except RollbackError as error:
                     await context.abort(grpc.StatusCode.ABORTED, str(error))
+                except CredentialError as error:
+                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
                 except CutlayerError as error:
+                    self.note(str(error))
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
                 return message_class("Done")()
 
@@ -150,6 +159,13 @@ def aggregate(
     if config.train.aggregation == "allreduce":
         raise ConfigError(
             "with train.aggregation = allreduce clients need no aggregator; set train.aggregation to server"
+        )
+    check_names(config, listening)
+    tokens = listening.security.tokens
+    if tokens is not None and SPLIT_SERVER not in tokens.hashes:
+        raise ConfigError(
+            f"no token is {SPLIT_SERVER!r}'s, so nobody could give orders; make one with: cutlayer certs "
+            f"token {SPLIT_SERVER}, and give its file to `cutlayer serve` with --aggregator-token"
         )
     hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, evaluator=False))
     hub.note = note

@@ -129,8 +129,6 @@ class NetworkSession:
         if self.metrics is not None:
             self.metrics.step()
             self.metrics.traffic(outcome.bytes)
-            self.metrics.connected(self.hub.connected)
-            self.metrics.queue("inbox", self.hub.waiting)
             for stage, seconds in outcome.seconds.items():
                 self.metrics.stage(stage, seconds)
         return outcome

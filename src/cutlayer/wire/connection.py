@@ -137,7 +137,7 @@ class Connection:
                 error = NetworkError(f"{self.address}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
-            if error is None:
+            if error is None or self._over:
                 continue
             well = time.monotonic() - self._well
             if well > self._retry:
