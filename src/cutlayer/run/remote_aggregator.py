@@ -61,7 +61,10 @@ class Orders:
         background().run(self._channel.close())
 
     async def _open(self) -> Any:
-        return self._security.channel(self.address, options())
+        try:
+            return self._security.channel(self.address, options())
+        except CredentialError as error:
+            raise CredentialError(f"the aggregator: {error}. Its CA is given with --aggregator-ca") from None
 
     async def _begin(self, method: str, order: Any) -> None:
         told = ""
