@@ -70,7 +70,7 @@ def health(port: int, folder: Path, name: str) -> int:
 
 
 def test_certificates_are_enough_for_all_three_roles(cluster, network, folder: Path) -> None:
-    aggregator, port = start_aggregator(cluster, network, *mutual())
+    _, port = start_aggregator(cluster, network, *mutual())
     server = cluster.serve(flags=mutual(*aggregator_at(port), "--metrics", "0"))
     metrics = server.says(r"http://\S+/metrics")[0]
     assert health(cluster.port, folder, "ann") == health_pb2.HealthCheckResponse.SERVING

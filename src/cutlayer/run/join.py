@@ -102,8 +102,8 @@ class Client:
             except NonFiniteError as error:
                 self.server.failed(str(error), diverged=True)
                 raise DivergedError(
-                    f"training diverged at this client: {error}. The server was told, and keeps its last good "
-                    "checkpoint; there, try a lower learning rate or a warm-up",
+                    f"training diverged at this client: {error}. The server was told and keeps its last "
+                    "good checkpoint; there, try a lower learning rate or a warm-up",
                     self.taken.steps,
                 ) from error
             except CutlayerError as error:

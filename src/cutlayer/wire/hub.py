@@ -208,7 +208,10 @@ class Hub:
                 if not missing:
                     return there
                 late = time.monotonic() - began > self.policy.deadline
-                if late and len(members) - len(missing) >= quorum:
+                left = len(members) - len(missing)
+                # Those who wait to be let in make up the quorum of the next step, if somebody who is left
+                # can tell them the state.
+                if late and (left >= quorum or (left and left + len(self.newcomers()) >= quorum)):
                     for client in missing:
                         self._drop(client)
                     return there
