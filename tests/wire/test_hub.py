@@ -79,6 +79,21 @@ def test_nobody_is_let_in_by_nobody() -> None:
         found.present([1], 1)
 
 
+def test_who_dies_between_being_ready_and_the_beginning_is_waited_for() -> None:
+    found = Hub(2)
+    for client in range(2):
+        wait(found, client)
+    assert None not in found.assemble()
+    peer = found.peers[1]
+    assert peer.stream is not None
+    with found.lock:
+        found.lost(1, peer.stream)
+    found.begin(0)
+    assert found.members() == (0,)
+    with pytest.raises(RollbackError, match="client 1 is not there any more"):
+        found.receive(1)
+
+
 def test_policies_that_make_no_sense() -> None:
     for bad in ({"deadline": 0.0}, {"quorum": 0}):
         with pytest.raises(ConfigError):

@@ -171,7 +171,9 @@ class Hub:
             while not peer.inbox:
                 if peer.conversation is None:
                     self._glance()
-                    raise AbsentError(f"client {client} is not there any more")
+                    gone = f"client {client} is not there any more"
+                    # As one who was ready, but died before the era began.
+                    raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
                 if stream is None:
                     began = time.monotonic()
