@@ -5,9 +5,10 @@ from types import SimpleNamespace
 import pytest
 
 from cutlayer.errors import ConfigError, RollbackError
-from cutlayer.wire.hub import Hub, Policy
+from cutlayer.wire.hub import Hub
 from cutlayer.wire.messages import Report, pack
 from cutlayer.wire.peer import Stream
+from cutlayer.wire.policy import Policy
 
 REPORT = memoryview(b"".join(pack(Report(0, 8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))))
 

@@ -171,10 +171,10 @@ def serve(
     from cutlayer.run.serve import serve as serve_run
     from cutlayer.wire import log
     from cutlayer.wire.credentials import ClientSecurity, ServerSecurity
-    from cutlayer.wire.hub import Policy
     from cutlayer.wire.limits import MIB, Limits
     from cutlayer.wire.link import Link
     from cutlayer.wire.metrics import Metrics
+    from cutlayer.wire.policy import Policy
 
     if threads is not None:
         torch.set_num_threads(threads)

@@ -28,9 +28,10 @@ from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ServerSecurity
 from cutlayer.wire.health import add_health
-from cutlayer.wire.hub import Hub, Policy
+from cutlayer.wire.hub import Hub
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.policy import Policy
 from cutlayer.wire.protocol import TRAINING
 from cutlayer.wire.service import Service, options
 

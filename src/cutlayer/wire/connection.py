@@ -31,7 +31,8 @@ from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Parts, Reliable
-from cutlayer.wire.service import FAST, shaped
+from cutlayer.wire.service import FAST
+from cutlayer.wire.shaping import shaped
 
 _PING = 20_000
 _ANSWER = 60.0

@@ -14,12 +14,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from cutlayer.errors import (
     AbsentError,
-    ConfigError,
     MessageError,
     NonFiniteError,
     RefusedError,
@@ -30,27 +28,11 @@ from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.peer import Peer, Stream
+from cutlayer.wire.policy import Policy
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
 _REPORT = TYPES.index(Report)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What to do about clients that do not answer."""
-
-    straggler: Literal["wait", "drop"] = "wait"
-    deadline: float = 30.0
-    """Drop: seconds that a step waits for its clients."""
-    quorum: int = 1
-    """Drop: clients that have to be left for the run to go on, whatever the deadline."""
-
-    def __post_init__(self) -> None:
-        if not self.deadline > 0:
-            raise ConfigError(f"the deadline must be more than 0 seconds, not {self.deadline}")
-        if self.quorum < 1:
-            raise ConfigError(f"the quorum must be at least 1 client, not {self.quorum}")
 
 
 class Hub:
