@@ -160,6 +160,8 @@ def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(trained) -> 
             reply = call(message_class("PredictRequest")(frame=good), timeout=30)
             assert cutlayer.decode(reply.frame).shape == (2, 10)
         assert 'refusals_total{reason="request"} 7.0' in server.metrics.text()
+        counted = f'bytes_total{{direction="up",kind="smashed"}} {float(len(good))}'
+        assert counted in server.metrics.text()
 
 
 def test_only_those_with_a_token_and_over_tls(trained, tmp_path) -> None:

@@ -29,11 +29,12 @@ def test_a_run_shows_the_partition_before_and_the_traffic_after(run, tmp_path, s
         assert (out / name).exists()
 
 
-def test_a_compressed_sync_is_not_called_uncompressed(run, tmp_path, small):
+def test_a_compressed_sync_is_compared_with_float32(run, tmp_path, small):
     words = ["--epochs", 1, "--sync-codec", "dense:dtype=float16", "--out", tmp_path / "run"]
     result = run("train", *small, *words)
     (line,) = [line for line in result.stdout.splitlines() if "up: sync" in line]
-    assert line.split()[-2:] == ["-", "-"]
+    # Half the size but for headers and batch-norm statistics, which stay as they are.
+    assert 1.5 < float(line.split()[-1].rstrip("x")) < 2
 
 
 def test_flags_override_the_file_and_set_overrides_flags(run, tmp_path):

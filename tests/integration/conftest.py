@@ -20,7 +20,7 @@ from cutlayer.run import checkpoint
 from cutlayer.run.records import read
 
 # Far more than anything takes, even on a machine that is busy with other work.
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 def until(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> Any:
@@ -155,6 +155,11 @@ class Cluster:
         where = f"127.0.0.1:{port or self.port}"
         args = ("--data", "digits", "--whole", "--threads", "1", "--as", str(client), *flags)
         return self.nursery.start("join", where, *args, cwd=self.folder, **env)
+
+    def join_slowly(self, client: int) -> Process:
+        """A client for which a step takes a fifth of a second: a run with it does not end by itself while a
+        test is about to disturb it. Let a fast one take its place for the rest."""
+        return self.join(client, "--link", "1gbit,50ms")
 
     def train(self, *settings: str, out: str = "loop") -> Path:
         """The same run in one process, for comparison."""

@@ -23,8 +23,9 @@ def test_the_split_server_never_sees_what_clients_share(cluster, network, settin
     port = aggregator.says(r"listening on \S+:(\d+)")[1]
     flags = ("--aggregator", f"127.0.0.1:{port}", "--log", "server.jsonl")
     server = cluster.serve(*settings, flags=flags)
-    clients = [cluster.join(number) for number in range(3)]
-    if settings[0].startswith("codec"):
+    dies = settings[0].startswith("codec")
+    clients = [cluster.join(0), (cluster.join_slowly if dies else cluster.join)(1), cluster.join(2)]
+    if dies:
         network.until(lambda: len(cluster.records()) > 6, "a few steps")
         clients[1].kill()
         clients[1] = cluster.join(1)

@@ -41,7 +41,7 @@ def test_clients_average_among_themselves(cluster, network, settings: list[str])
 def test_a_client_that_dies_is_replaced_and_the_run_goes_back(cluster, network) -> None:
     settings = ["train.checkpoint_every=4", "train.epochs=3"]
     server = cluster.serve(*settings, ALLREDUCE)
-    clients = [cluster.join(number) for number in range(3)]
+    clients = [cluster.join_slowly(0), cluster.join(1), cluster.join(2)]
     network.until(lambda: len(cluster.records()) > 5, "a few steps")
     # The one at whose place all met.
     clients[0].kill()

@@ -1,5 +1,6 @@
 """Mistakes of people: the side that can mend it is told what is wrong and what to do. Never a traceback."""
 
+import re
 import socket
 
 import pytest
@@ -107,19 +108,40 @@ def test_certificates_and_tokens(cluster, network) -> None:
     assert not any(s in process.text for process in (server, *named) for s in secrets)
 
 
-def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(cluster, network) -> None:
+@pytest.mark.parametrize("full", ["records", "checkpoint", "aggregator"])
+def test_a_full_disk_ends_the_run_and_keeps_the_last_checkpoint(cluster, network, full: str) -> None:
     resource = pytest.importorskip("resource")
-    server = cluster.serve("train.checkpoint_every=2", "train.epochs=50")
+    settings = ["train.checkpoint_every=2", "train.epochs=50", "model.width=16"]
+    folder, flags, victim = cluster.folder / "net" / "checkpoints", (), None
+    if full == "aggregator":
+        sets = [part for setting in (*network.SETTINGS, *settings) for part in ("--set", setting)]
+        victim = cluster.nursery.start("aggregate", *sets, "--listen", "127.0.0.1:0", cwd=cluster.folder)
+        flags = ("--aggregator", f"127.0.0.1:{victim.says(r'listening on [^ ]+:([0-9]+)')[1]}")
+    server = cluster.serve(*settings, flags=flags)
     clients = [cluster.join(number) for number in range(3)]
-    folder = cluster.folder / "net" / "checkpoints"
-    network.until(lambda: len(network.checkpoint.steps(folder)) > 2, "checkpoints")
-    # From now on the records cannot grow: the nearest thing to a full disk that needs no rights.
-    size = (cluster.folder / "net" / "records.jsonl").stat().st_size
-    resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+    network.until(lambda: len(network.checkpoint.steps(folder)) > 1, "checkpoints")
+    # From now on no file can grow beyond this: the nearest thing to a full disk that needs no rights. A
+    # checkpoint is larger by far than the records of a few steps, and what the aggregator says.
+    records = cluster.folder / "net" / "records.jsonl"
+    size = {"records": records.stat().st_size, "checkpoint": 100_000, "aggregator": 5000}[full]
+    limited = victim or server
+    resource.prlimit(limited.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     assert server.wait() == 1, server.text
-    assert "cannot be written" in server.text
+    what = {"records": "records.jsonl", "checkpoint": "net/checkpoints", "aggregator": "aggregator/step-"}[
+        full
+    ]
+    assert re.search(rf"{what}.* cannot be written .*resume the run", server.text), server.text
     assert "Traceback" not in server.text
     assert network.checkpoint.latest(folder) is not None
     for client in clients:
         assert client.wait() == 1
         assert "the run ended" in client.text
+    if victim is not None:
+        # It said so itself, and waits for the run to go on when there is room.
+        assert "cannot be written" in victim.text
+        assert victim.running
+        steps = (
+            network.checkpoint.latest(folder).step,
+            network.checkpoint.latest(cluster.folder / "aggregator").step,
+        )
+        assert steps[0] <= steps[1]

@@ -7,7 +7,10 @@ def test_clients_choose_their_rates_over_the_network(cluster, network) -> None:
     # The second client's uplink takes seconds where the others' takes nothing that could be measured.
     settings = (*AUTO, "train.epochs=1", "train.clients=2", "train.batch_size=32", "model.width=16")
     server = cluster.serve(*settings, "model.cut=shallow")
-    clients = [cluster.join(0), cluster.join(1, "--link", "400kbit", "--rate", "auto:min=1,max=8")]
+    clients = [
+        cluster.join(0),
+        cluster.join(1, "--link", "up=100kbit,down=100mbit", "--rate", "auto:min=1,max=8"),
+    ]
     assert server.wait() == 0, server.text
     assert [client.wait() for client in clients] == [0, 0], [client.text for client in clients]
     steps = [record for record in cluster.records() if record["kind"] == "step"]

@@ -31,7 +31,7 @@ def literal(name: bytes, value: bytes) -> bytes:
 
 def call(port: int) -> socket.socket:
     """A connection on which the method Train has been called, as stream 1."""
-    connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+    connection = socket.create_connection(("127.0.0.1", port), timeout=120)
     headers = {":method": "POST", ":scheme": "http", ":path": TRAIN, ":authority": "localhost"}
     headers |= {"content-type": "application/grpc", "te": "trailers"}
     block = b"".join(literal(name.encode(), value.encode()) for name, value in headers.items())
@@ -101,8 +101,8 @@ def hear(connection: socket.socket) -> Any:
 
 def test_a_client_that_stops_reading_is_let_go(cluster, network) -> None:
     # The state of a client that comes late is larger than what HTTP/2 lets wait on the way, 64 KiB.
-    flags = ("--log", "events.jsonl", "--straggler", "drop", "--deadline", "2", "--quorum", "2")
-    server = cluster.serve("train.epochs=200", "model.width=32", flags=flags)
+    flags = ("--log", "events.jsonl", "--straggler", "drop", "--deadline", "4", "--quorum", "2")
+    server = cluster.serve("train.epochs=5000", "model.width=32", flags=flags)
     clients = [cluster.join(number) for number in range(3)]
     network.until(lambda: len(cluster.records()) > 3, "steps of three")
     dropped = events(cluster, "client-dropped")

@@ -41,7 +41,7 @@ def at_once(*work: Callable[[], object]) -> list[object]:
 def clients() -> Iterator[list[AmongClients]]:
     """Three clients that have met."""
     found = [AmongClients(Mesh()) for _ in range(3)]
-    devices = [SimpleNamespace(config=CONFIG, client=c, largest=100) for c in range(3)]
+    devices = [SimpleNamespace(config=CONFIG, client=c, shared_sizes=(100, 0)) for c in range(3)]
     meeting, *nothing = (one.prepare(device) for one, device in zip(found, devices, strict=True))  # type: ignore[arg-type]
     assert nothing == ["", ""]
     for one, device in zip(found, devices, strict=True):
@@ -81,11 +81,14 @@ def test_every_client_makes_the_aggregators_mean(clients) -> None:
 
 
 def test_what_cannot_be_averaged_names_its_client(clients) -> None:
-    for client, one in enumerate(clients):
-        one.keep(share(client, size=1 if client == 2 else 100))
-    for error in at_once(*(lambda one=one: one.combine(order({0: 0.5, 2: 0.5})) for one in clients)):
-        assert isinstance(error, MessageError)
-        assert "client 2 shared a tensor of shape [1], those before it [100]" in str(error)
+    # Also if it is the first: the model says how large it has to be, and not who came before.
+    for liar in (0, 2):
+        for client, one in enumerate(clients):
+            one.keep(share(client, size=1 if client == liar else 100))
+        for error in at_once(*(lambda one=one: one.combine(order({0: 0.5, 2: 0.5})) for one in clients)):
+            assert isinstance(error, MessageError)
+            assert f"client {liar} shared tensors of the shapes [[1], []]" in str(error)
+            assert "those of this model have [[100], []]" in str(error)
     # Client 1 has nothing to share, though the server says so.
     for error in at_once(*(lambda one=one: one.combine(order({1: 1.0})) for one in clients)):
         assert isinstance(error, MessageError)

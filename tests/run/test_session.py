@@ -77,6 +77,7 @@ def test_every_byte_is_counted_once(start: Start, mode: str, monkeypatch: pytest
     from cutlayer.wire import loopback
 
     frames: dict[str, int] = {}
+    plain: dict[str, int] = {}
     real = loopback.parse
 
     def watch(head: bytes, body: bytes) -> Message:
@@ -86,17 +87,22 @@ def test_every_byte_is_counted_once(start: Start, mode: str, monkeypatch: pytest
             for piece in filter(None, pieces):
                 info = inspect(piece)
                 assert info.header_bytes + info.payload_bytes == len(piece)
+                if isinstance(message, SyncUp):
+                    key = "down/sync" if isinstance(message, SyncDown) else "up/sync"
+                    plain[key] = plain.get(key, 0) + 4 * math.prod(info.shape)
         frames[message.kind] = frames.get(message.kind, 0) + (len(message.content) or len(head))
         return message
 
     monkeypatch.setattr(loopback, "parse", watch)
-    session = start(*MODES[mode], "codec.up=ms:ratio=0.9", "data.limit=60")
+    session = start(*MODES[mode], "codec.up=ms:ratio=0.9", "codec.sync=qu:bits=8", "data.limit=60")
     outcomes = [session.step() for _ in range(session.plan.total)]
     counted = session.meter.snapshot()
     for kind in ("smashed", "labels", "gradients", "sync", "control"):
         assert counted[f"up/{kind}"] + counted[f"down/{kind}"] == frames.get(kind, 0)
     for key in counted:
         assert sum(outcome.bytes[key] for outcome in outcomes) == counted[key]
+    for key in ("up/sync", "down/sync"):
+        assert sum(outcome.raw_bytes.get(key, 0) for outcome in outcomes) == plain[key]
     labelled = "u-shaped" not in mode
     assert (counted["up/labels"] > 0) == labelled
     assert counted["up/smashed"] < sum(o.raw_bytes["up/smashed"] for o in outcomes) / 4

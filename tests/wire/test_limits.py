@@ -1,8 +1,8 @@
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.wire.hub import Policy
 from cutlayer.wire.limits import Limits, Rate
+from cutlayer.wire.policy import Policy
 
 
 def test_a_rate_allows_bursts_and_steady_traffic_but_no_flood() -> None:

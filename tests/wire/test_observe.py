@@ -27,14 +27,16 @@ def test_a_scrape_tells_what_was_counted() -> None:
     with Metrics() as metrics:
         port = metrics.serve(0)
         metrics.step(3)
-        metrics.connected(2)
+        connected = [1]
+        metrics.watch(lambda: connected[0], lambda: 7)
+        connected[0] = 2  # what counts is how it is at the scrape
         metrics.sent(Kind.SMASHED, Direction.UP, 1200)
         meter = Meter()
         meter.add(Kind.SMASHED, Direction.UP, 34, client=1)
         meter.add(Kind.SYNC, Direction.DOWN, 5, client=1)
         metrics.traffic(meter.since({}))
         metrics.stage("decode", 0.25)
-        metrics.queue("inbox", 7)
+        metrics.queue("requests", 3)
         metrics.refused("token")
         metrics.inferred(4, 32)
         found = scrape(port)
@@ -45,6 +47,7 @@ def test_a_scrape_tells_what_was_counted() -> None:
     assert found['cutlayer_bytes_total{direction="down",kind="labels"}'] == 0
     assert found['cutlayer_stage_seconds_total{stage="decode"}'] == 0.25
     assert found['cutlayer_queue_depth{queue="inbox"}'] == 7
+    assert found['cutlayer_queue_depth{queue="requests"}'] == 3
     assert found['cutlayer_refusals_total{reason="token"}'] == 1
     assert found["cutlayer_samples_total"] == 32
     with pytest.raises(OSError, match="refused"):

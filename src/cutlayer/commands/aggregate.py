@@ -39,7 +39,8 @@ def aggregate(
         Path | None, Flag(help="mutual TLS: who signs clients' certificates", rich_help_panel=_NETWORK)
     ] = None,
     tokens: Annotated[
-        Path | None, Flag(help="hashed tokens of the clients, and of `server`", rich_help_panel=_NETWORK)
+        Path | None,
+        Flag(help="hashed tokens of the clients, and of `split-server`", rich_help_panel=_NETWORK),
     ] = None,
     names: Annotated[
         str | None, Flag(help="mutual TLS: the clients' names in order", rich_help_panel=_NETWORK)

@@ -68,8 +68,8 @@ def traffic_table(run: Summary) -> Table:
         kinds = [key for key, sent in run.bytes.items() if key.startswith(f"{direction}/") and sent]
         for key in kinds:
             sent = run.bytes[key]
-            # The records know what tensors at the cut would have cost, not what clients average.
-            unknown = key.endswith("/sync") and run.sync_codec != "none"
+            # Runs of earlier versions did not count what averaging would have cost.
+            unknown = key.endswith("/sync") and run.sync_codec != "none" and key not in run.raw_bytes
             raw = run.raw_bytes.get(key, sent)
             rows.append([key.replace("/", ": "), *_compared(sent, None if unknown else raw)])
     rows.append(["all", *_compared(run.total, run.uncompressed)])

@@ -106,8 +106,13 @@ def serve(
         Path | None, Flag(help="who signs the aggregator's certificate", rich_help_panel=_NETWORK)
     ] = None,
     aggregator_token: Annotated[
-        Path | None, Flag(help="the file with the token of `server` there", rich_help_panel=_NETWORK)
+        Path | None, Flag(help="the file with the token of `split-server` there", rich_help_panel=_NETWORK)
     ] = None,
+    aggregator_cert: Annotated[
+        Path | None,
+        Flag(help="mutual TLS: the certificate of `split-server` there", rich_help_panel=_NETWORK),
+    ] = None,
+    aggregator_key: Annotated[Path | None, Flag(help="its key", rich_help_panel=_NETWORK)] = None,
     metrics: Annotated[
         int | None, Flag(help="serve Prometheus metrics on this port of loopback", metavar="PORT", min=0)
     ] = None,
@@ -166,10 +171,10 @@ def serve(
     from cutlayer.run.serve import serve as serve_run
     from cutlayer.wire import log
     from cutlayer.wire.credentials import ClientSecurity, ServerSecurity
-    from cutlayer.wire.hub import Policy
     from cutlayer.wire.limits import MIB, Limits
     from cutlayer.wire.link import Link
     from cutlayer.wire.metrics import Metrics
+    from cutlayer.wire.policy import Policy
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -197,7 +202,10 @@ def serve(
         screen.print(f"metrics: http://127.0.0.1:{scraped}/metrics", soft_wrap=True)
     orders = None
     if aggregator is not None:
-        orders = Orders(aggregator, ClientSecurity.load(aggregator_ca, token_file=aggregator_token))
+        credentials = ClientSecurity.load(
+            aggregator_ca, aggregator_cert, aggregator_key, aggregator_token, insecure=insecure
+        )
+        orders = Orders(aggregator, credentials)
     listening = Listening(
         listen,
         ServerSecurity.load(cert, key, client_ca, tokens),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,23 +18,29 @@ from typing import Any
 import grpc
 from torch import Tensor
 
-from cutlayer.errors import CheckpointError, ConfigError, CutlayerError, MessageError, RollbackError
+from cutlayer.errors import (
+    CheckpointError,
+    ConfigError,
+    CredentialError,
+    CutlayerError,
+    FrameError,
+    MessageError,
+    RollbackError,
+)
 from cutlayer.run import checkpoint
 from cutlayer.run.aggregator import Aggregator, RunningMean
 from cutlayer.run.config import Config
 from cutlayer.run.crossing import Crossings
 from cutlayer.run.interrupt import Interrupt
-from cutlayer.run.offer import Fits, digest, settings_for_clients
+from cutlayer.run.offer import Fits, card_of, digest, settings_for_clients
 from cutlayer.run.plan import Step
-from cutlayer.run.serve import Listening, running
+from cutlayer.run.serve import SPLIT_SERVER, Listening, check_names, running
+from cutlayer.run.setup import make_client, prepare_model, shared_sizes
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.state import under
 from cutlayer.wire.hub import Hub
 from cutlayer.wire.messages import Share, State, SyncUp
 from cutlayer.wire.protocol import PACKAGE, message_class
-
-#: The name that the split server's credential must have.
-SERVER = "server"
 
 
 @dataclass
@@ -68,13 +74,19 @@ class Averaging:
             kept = checkpoint.load(path)
         self.aggregator.restore({} if kept is None else kept.tensors)
         self.hub.dismiss("AGAIN", f"the run goes on from step {order.step}")
-        self.hub.assemble()
+        self._expect_sizes(self.hub.assemble())
         self.hub.begin(order.step, order.era)
         if kept is not None:
             for client in range(self.config.train.clients):
                 body = to_bytes(under(f"client.{client}.", kept.tensors))
                 self.hub.send(client, State(order.step, body))
         self.note(f"averaging for {self.config.train.clients} clients from step {order.step}")
+
+    def _expect_sizes(self, clients: Sequence[Any]) -> None:
+        """The model follows from the settings and the data's form: what clients share has its size."""
+        parts = prepare_model(self.config, card_of(clients).stand_in().train)[1]
+        self.crossings.sizes = shared_sizes(make_client(self.config, parts))
+        self.crossings.limit = max(*self.crossings.sizes, 1)
 
     def combine(self, order: Any) -> None:
         """A mean of what clients have shared, in the order's order, to its recipients."""
@@ -86,10 +98,15 @@ class Averaging:
             message = self.hub.receive(client)
             if not isinstance(message, SyncUp) or message.number != order.number:
                 self.hub.fault(client, MessageError(f"a {type(message).__name__} instead of what it shares"))
-            if order.handover:
-                self.aggregator.hand_over(message, client, step, order.recipients[0], self.hub)
-                return
-            mean.add(message, client)
+            try:
+                if order.handover:
+                    self.aggregator.check(message, client)
+                    self.aggregator.hand_over(message, client, step, order.recipients[0], self.hub)
+                    return
+                mean.add(message, client)
+            except (MessageError, FrameError) as error:
+                self.hub.fault(client, error)
+                raise
         if order.evaluation:
             self.aggregator.deliver_for_evaluation(mean, order.number, order.recipients[0], self.hub)
         else:
@@ -113,12 +130,17 @@ class Averaging:
         def method(work: Callable[[Any], None], kind: str) -> Any:
             async def call(order: Any, context: Any) -> Any:
                 try:
-                    if identify(context) not in (None, SERVER):
-                        raise CutlayerError(f"only the split server, as {SERVER!r}, gives orders")
+                    if identify(context) not in (None, SPLIT_SERVER):
+                        raise CredentialError(
+                            f"only the split server gives orders; it needs a credential of {SPLIT_SERVER!r}"
+                        )
                     await asyncio.to_thread(self._one, work, order)
                 except RollbackError as error:
                     await context.abort(grpc.StatusCode.ABORTED, str(error))
+                except CredentialError as error:
+                    await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
                 except CutlayerError as error:
+                    self.note(str(error))
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
                 return message_class("Done")()
 
@@ -150,6 +172,13 @@ def aggregate(
     if config.train.aggregation == "allreduce":
         raise ConfigError(
             "with train.aggregation = allreduce clients need no aggregator; set train.aggregation to server"
+        )
+    check_names(config, listening)
+    tokens = listening.security.tokens
+    if tokens is not None and SPLIT_SERVER not in tokens.hashes:
+        raise ConfigError(
+            f"no token is {SPLIT_SERVER!r}'s, so nobody could give orders; make one with: cutlayer certs "
+            f"token {SPLIT_SERVER}, and give its file to `cutlayer serve` with --aggregator-token"
         )
     hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, evaluator=False))
     hub.note = note

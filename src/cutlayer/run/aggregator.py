@@ -31,6 +31,10 @@ class Aggregator:
         self.memory: Memory | None = None
         """What compression has dropped of means; begins with the first one."""
 
+    def raw_bytes(self, share: Share) -> int:
+        """What one client's share would cost as plain float32, if it comes here."""
+        return 4 * sum(self.crossings.elements(share)) if self.shared is SyncUp else 0
+
     def running(self, samples: Sequence[int]) -> "RunningMean":
         """A mean over clients with so many samples, to which they are added in this order."""
         return RunningMean(self.crossings, shares(samples, self.weighting))
@@ -46,13 +50,10 @@ class Aggregator:
             self.memory = Memory(tensors[MEMORY].numel())
             self.memory.restore(tensors[MEMORY])
 
-    def check(self, shared: Message) -> None:
+    def check(self, shared: Message, client: int) -> None:
         """Raise if what a client shared cannot be decoded, before it can spoil a mean."""
-        if not isinstance(shared, SyncUp):
-            return
-        for frame in shared.frames:
-            if frame:
-                self.crossings.decode(frame)
+        if isinstance(shared, SyncUp):
+            self.crossings.decode_shared(shared, client)
 
     def hand_over(self, shared: Message, client: int, step: Step, heir: int, transport: Transport) -> int:
         """Relay: send one client's weights to the next, the very bytes that came. Their size."""
@@ -91,17 +92,15 @@ class RunningMean:
         """Add what the next client shared."""
         if not isinstance(message, SyncUp):
             raise TypeError(f"{type(message).__name__} cannot be averaged")
-        weight = next(self._weights)
+        if self._share not in (Share.NOTHING, message.share):
+            raise MessageError(
+                f"client {client} shared {message.share.name}, those before it {self._share.name}"
+            )
         self._share = message.share
-        for i, frame in enumerate(message.frames):
-            if frame:
-                before, vector = self._sums[i], self.crossings.decode(frame)
-                if before is not None and before.shape != vector.shape:
-                    raise MessageError(
-                        f"client {client} shared a tensor of shape {list(vector.shape)}, those before it "
-                        f"{list(before.shape)}"
-                    )
-                self._sums[i] = add_weighted(before, vector, weight)
+        weight = next(self._weights)
+        for i, vector in enumerate(self.crossings.decode_shared(message, client)):
+            if vector is not None:
+                self._sums[i] = add_weighted(self._sums[i], vector, weight)
 
     @property
     def elements(self) -> int:

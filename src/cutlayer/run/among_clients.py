@@ -45,7 +45,8 @@ class AmongClients:
             return
         self._share = None
         self._crossings = Crossings(device.config.codec, device.config.seed)
-        self._crossings.limit = device.largest
+        self._crossings.sizes = device.shared_sizes
+        self._crossings.limit = max(*device.shared_sizes, 1)
         self._mesh.begin(device.client, device.config.train.clients, welcome.meeting, welcome.era)
 
     def keep(self, share: SyncUp) -> None:

@@ -17,6 +17,7 @@ import torch
 from cutlayer.errors import FileError
 from cutlayer.run.data import Augment, Dataset, Statistics
 from cutlayer.run.setup import Data
+from cutlayer.run.whole import write_whole
 
 NAME = "data.json"
 
@@ -57,7 +58,7 @@ class Card:
 
     def write(self, directory: str | Path) -> None:
         """Put the card into a run directory."""
-        Path(directory, NAME).write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
+        write_whole(Path(directory, NAME), json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
     def read(directory: str | Path) -> Card:

@@ -34,7 +34,7 @@ class Summary:
     """The mean compression error of the smashed data, ||x - y||^2 / ||x||^2; NaN if not measured."""
     bytes: dict[str, int]
     raw_bytes: dict[str, int]
-    """What the tensors at the cut would have cost as plain float32, by direction and kind."""
+    """What tensors, at the cut and shared, would have cost as plain float32, by direction and kind."""
     simulated_seconds: float | None
     """On the configured link; None without one."""
 
@@ -45,7 +45,7 @@ class Summary:
 
     @property
     def uncompressed(self) -> int:
-        """All bytes, if the tensors at the cut had travelled as plain float32. The rest counts as it was."""
+        """All bytes, if tensors had travelled as plain float32. The rest counts as it was."""
         return self.total + sum(raw - self.bytes.get(key, 0) for key, raw in self.raw_bytes.items())
 
     @property

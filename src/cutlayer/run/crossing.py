@@ -3,9 +3,11 @@
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
+from cutlayer.errors import MessageError
 from cutlayer.run.config import CodecConfig
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.feedback import Memory
+from cutlayer.wire.messages import Share, SyncUp
 
 _DENSE = codec("dense")
 
@@ -34,6 +36,8 @@ class Crossings:
         self.seed = seed
         self.limit: int | None = None
         """The most elements that a frame from another party may claim; None for the library's own limit."""
+        self.sizes: tuple[int, int] | None = None
+        """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
 
     def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
         """A tensor as a frame. `what` keeps two crossings at the same place apart."""
@@ -53,6 +57,23 @@ class Crossings:
     def plain(x: Tensor) -> bytes:
         """A tensor as it is; nothing at all if it has no elements."""
         return _DENSE.encode(x) if x.numel() else b""
+
+    def elements(self, share: Share) -> tuple[int, int]:
+        """How many elements what a client shares has, in its two frames. Needs `sizes`."""
+        vector, buffers = self.sizes or (0, 0)
+        first = share in (Share.GRADIENTS, Share.WEIGHTS)
+        return vector * first, buffers * (share in (Share.WEIGHTS, Share.BUFFERS))
+
+    def decode_shared(self, message: SyncUp, client: int) -> list[Tensor | None]:
+        """The vectors that a client shares. Raises if they are not those of the run's model."""
+        found = [self.decode(frame) if frame else None for frame in message.frames]
+        shapes = [[] if vector is None else list(vector.shape) for vector in found]
+        expected = [[n] if n else [] for n in self.elements(message.share)]
+        if self.sizes is not None and shapes != expected:
+            raise MessageError(
+                f"client {client} shared tensors of the shapes {shapes}; those of this model have {expected}"
+            )
+        return found
 
     def decode(self, frame: bytes) -> Tensor:
         """The tensor in a frame."""

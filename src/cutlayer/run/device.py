@@ -13,7 +13,7 @@ from cutlayer.run.config import Config
 from cutlayer.run.data import Augment, Dataset, Statistics, load, load_both, partition
 from cutlayer.run.offer import config_from_offer, describe, settings_for_clients
 from cutlayer.run.pace import AutoRate, measured
-from cutlayer.run.setup import Data, make_client, prepare_model
+from cutlayer.run.setup import Data, make_client, prepare_model, shared_sizes
 from cutlayer.run.worker import Worker
 from cutlayer.wire.gauge import Gauge
 from cutlayer.wire.messages import Message
@@ -86,12 +86,11 @@ class Device:
         self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, pace=pace)
 
     @property
-    def largest(self) -> int:
-        """The most elements that a client of this run shares in a frame."""
+    def shared_sizes(self) -> tuple[int, int]:
+        """How many elements the vectors have that clients of this run share."""
         if self._worker is None:
             raise RefusedError("the server begins an exchange before the welcome")
-        half = self._worker.half
-        return max(half.weight_vector().numel(), half.buffer_vector().numel(), 1)
+        return shared_sizes(self._worker.half)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""

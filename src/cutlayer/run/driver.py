@@ -27,6 +27,7 @@ from cutlayer.run.provenance import provenance
 from cutlayer.run.records import RecordWriter
 from cutlayer.run.tensorboard import TensorBoard
 from cutlayer.run.timeline import Timeline
+from cutlayer.run.whole import write_whole
 from cutlayer.wire.meter import Meter
 
 
@@ -94,9 +95,10 @@ class Driver:
         if resume:
             self._restore()
         self.records.truncate_after(self.session.number)
-        self._write("config.toml", self.config.to_toml())
+        write_whole(self.directory / "config.toml", self.config.to_toml())
         self.session.card().write(self.directory)
-        self._write("provenance.json", json.dumps(provenance(self.config.seed), indent=2) + "\n")
+        about = json.dumps(provenance(self.config.seed), indent=2) + "\n"
+        write_whole(self.directory / "provenance.json", about)
         if self.config.output.tensorboard:
             resumed_at = self.session.number if resume else None
             self.tensorboard = TensorBoard(self.directory / "tensorboard", resumed_at)
@@ -182,12 +184,6 @@ class Driver:
                 number - 1,
             )
         return scored
-
-    def _write(self, name: str, text: str) -> None:
-        """Whole or not at all: a run that is killed meanwhile must still find its settings."""
-        partial = self.directory / f"{name}.partial"
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(self.directory / name)
 
     def _tell(self, kind: str, record: dict[str, Any]) -> None:
         for listener in (self.records, self.tensorboard, self.shown):

@@ -15,7 +15,7 @@ from cutlayer.run.examiner import count
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Scored
 from cutlayer.wire import labels as packing
-from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed
+from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed, SyncUp
 from cutlayer.wire.meter import Meter
 
 
@@ -54,6 +54,8 @@ def current(loop: Loop) -> tuple[RunningMean, int]:
         message = loop.transport.receive(client)
         if not isinstance(message, loop.aggregator.shared):
             raise MessageError(f"client {client} answered {type(message).__name__} when asked to share")
+        if isinstance(message, SyncUp) and message.share != share:
+            raise MessageError(f"client {client} shared {message.share.name} instead of {share.name}")
         mean.add(message, client)
     return mean, loop.number
 

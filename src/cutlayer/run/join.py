@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from cutlayer.errors import CutlayerError, NonFiniteError, RefusedError, RollbackError
+from cutlayer.errors import CutlayerError, DivergedError, NonFiniteError, RefusedError, RollbackError
 from cutlayer.run.among_clients import AmongClients
 from cutlayer.run.detour import Detour
 from cutlayer.run.device import Device
@@ -99,8 +99,15 @@ class Client:
                 raise RefusedError(f"{self.address if origin == SERVER else AGGREGATOR}: {reason}")
             try:
                 (self._from_server if origin == SERVER else self._from_aggregator)(event)
+            except NonFiniteError as error:
+                self.server.failed(str(error), diverged=True)
+                raise DivergedError(
+                    f"training diverged at this client: {error}. The server was told and keeps its last "
+                    "good checkpoint; there, try a lower learning rate or a warm-up",
+                    self.taken.steps,
+                ) from error
             except CutlayerError as error:
-                self.server.failed(str(error), diverged=isinstance(error, NonFiniteError))
+                self.server.failed(str(error))
                 raise
         raise KeyboardInterrupt
 

@@ -40,9 +40,10 @@ from cutlayer.wire.messages import (
     Report,
     Share,
     Smashed,
+    SyncUp,
     Turn,
 )
-from cutlayer.wire.meter import Direction
+from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
@@ -204,7 +205,7 @@ class Loop:
                 shared, report = self._end_of_turn(step, client)
                 with self._blaming(client):
                     if shared is not None:
-                        self.aggregator.check(shared)
+                        self.aggregator.check(shared, client)
                 ended[client] = (shared, report)
         step = _restrict(step, ended)
         turns = self._turns
@@ -217,16 +218,28 @@ class Loop:
         return step
 
     def _end_of_turn(self, step: Step, client: int) -> tuple[Message | None, Report]:
-        shared = self._expect(step, client, self.aggregator.shared) if step.share != Share.NOTHING else None
+        shared = self._shared(step, client, step.share) if step.share != Share.NOTHING else None
         report = self._expect(step, client, Report)
         self.timeline.finished(client, report, report.size + (shared.size if shared else 0))
         self.trained[client] = self.trained.get(client, 0) + self._turns.planned[client]
         return shared, report
 
+    def _shared(self, step: Step, client: int, share: Share) -> Message:
+        """What a client shares, not looked into yet."""
+        message = self._expect(step, client, self.aggregator.shared)
+        if isinstance(message, SyncUp) and message.share != share:
+            with self._blaming(client):
+                raise MessageError(f"client {client} shared {message.share.name} instead of {share.name}")
+        self._count_raw(Direction.UP, Kind.SYNC, self.aggregator.raw_bytes(share))
+        return message
+
     def _synchronise(self, step: Step, turns: Turns) -> None:
         if step.heir is not None:
             ((client, shared),) = turns.weights.items()
+            with self._blaming(client):
+                self.aggregator.check(shared, client)
             self._down[step.heir] = self.aggregator.hand_over(shared, client, step, step.heir, self.transport)
+            self._count_raw(Direction.DOWN, Kind.SYNC, self.aggregator.raw_bytes(Share.WEIGHTS))
             self.holder = step.heir
             return
         mean = turns.gradients
@@ -240,12 +253,14 @@ class Loop:
             for client in samples:
                 if client not in turns.weights:
                     self.transport.send(client, Ask(step.number, Share.WEIGHTS))
-                    turns.weights[client] = self._expect(step, client, self.aggregator.shared)
+                    turns.weights[client] = self._shared(step, client, Share.WEIGHTS)
                 with self.timeline.server("sync"), self._blaming(client):
                     mean.add(turns.weights.pop(client), client)
         everybody = range(len(self.plan.samples))
         with self.timeline.server("sync"):
             size = self.aggregator.deliver(mean, step, everybody, self.transport)
+        reached = len(self.transport.members())
+        self._count_raw(Direction.DOWN, Kind.SYNC, reached * self.aggregator.raw_bytes(step.share))
         self._down = dict.fromkeys(everybody, size)
 
     def _asked(self, step: Step, samples: dict[int, int]) -> dict[int, int]:
@@ -257,7 +272,7 @@ class Loop:
         self.transport.announce(asked, Ask(step.number, Share.WEIGHTS))
         for client in self.transport.present(asked, 1, at_least=0):
             with suppress(MessageError, FrameError):
-                weights[client] = self._expect(step, client, self.aggregator.shared)
+                weights[client] = self._shared(step, client, Share.WEIGHTS)
         return {client: n for client, n in samples.items() if client in weights}
 
     def update_server(self, step: Step) -> None:
@@ -308,7 +323,7 @@ class Loop:
             frame = self.crossings.encode(self.crossings.down, tensor, what, client, step.epoch, step.step)
         self.timeline.down(client, len(frame))
         message = kind(step.number, frame)
-        self._count_raw(Direction.DOWN, message, tensor)
+        self._count_raw(Direction.DOWN, message.kind, 4 * tensor.numel())
         self.transport.send(client, message)
 
     def _accept(self, step: Step, client: int, message: Message, tensor: Tensor) -> None:
@@ -318,13 +333,14 @@ class Loop:
                 f"client {client} sent {type(message).__name__} of shape {list(tensor.shape)}; its batch of "
                 f"step {step.number} has {planned} samples"
             )
-        self._count_raw(Direction.UP, message, tensor)
+        self._count_raw(Direction.UP, message.kind, 4 * tensor.numel())
         if self._chosen is not None and isinstance(message, Smashed):
             self._chosen[str(client)] = 8 * message.size / tensor.numel()
 
-    def _count_raw(self, direction: Direction, message: Message, tensor: Tensor) -> None:
-        key = f"{direction}/{message.kind}"
-        self._raw[key] = self._raw.get(key, 0) + 4 * tensor.numel()
+    def _count_raw(self, direction: Direction, kind: Kind, nbytes: int) -> None:
+        if nbytes:
+            key = f"{direction}/{kind}"
+            self._raw[key] = self._raw.get(key, 0) + nbytes
 
     def _expect(self, step: Step, client: int, kind: type[M]) -> M:
         with self._blaming(client):

@@ -25,7 +25,7 @@ from cutlayer.run.offer import digest, settings_for_clients
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
-from cutlayer.run.setup import make_client, make_server, prepare_model, shares_model
+from cutlayer.run.setup import make_client, make_server, prepare_model, shared_sizes, shares_model
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.run.timeline import Timeline
 from cutlayer.run.worker import OWN
@@ -65,6 +65,7 @@ class NetworkSession:
         self.hub.meter = Meter()
         self.loop = Loop(config, self.plan, self.server, self.hub, self._card.classes)
         self.loop.crossings.limit = self._largest()
+        self.loop.crossings.sizes = shared_sizes(make_client(config, self._parts))
         if self.orders is not None:
             self.loop.aggregator = RemoteAggregator(self.loop.crossings, config.train.weighting, self.orders)
         elif self._among_clients:
@@ -129,8 +130,6 @@ class NetworkSession:
         if self.metrics is not None:
             self.metrics.step()
             self.metrics.traffic(outcome.bytes)
-            self.metrics.connected(self.hub.connected)
-            self.metrics.queue("inbox", self.hub.waiting)
             for stage, seconds in outcome.seconds.items():
                 self.metrics.stage(stage, seconds)
         return outcome

@@ -20,7 +20,7 @@ class Outcome:
     """Relative squared compression error of the smashed data; NaN if it was not measured."""
     bytes: dict[str, int] = field(default_factory=dict)
     raw_bytes: dict[str, int] = field(default_factory=dict)
-    """What the tensors at the cut would have cost as float32 without headers."""
+    """What tensors at the cut, and what clients share, would have cost as float32 without headers."""
     bits: dict[str, float] = field(default_factory=dict)
     """Bits an element of each client's smashed data, by its number, header included; where clients choose."""
     seconds: dict[str, float] = field(default_factory=dict)

@@ -69,7 +69,10 @@ class RecordWriter:
 
     def sync(self) -> None:
         """Wait until all records are on the disk. Call it before a checkpoint that relies on them."""
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(error) from error
 
     def close(self) -> None:
         """Finish. Nothing is lost without it."""
@@ -90,9 +93,12 @@ class RecordWriter:
             if self._file.write(line) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError(
-                f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
-            ) from error
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> FileError:
+        return FileError(
+            f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
+        )
 
     def _lock(self) -> None:
         """Refuse a second process that resumes a run which is still going. A kill lifts the lock."""

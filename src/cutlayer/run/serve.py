@@ -28,14 +28,18 @@ from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.credentials import ServerSecurity
 from cutlayer.wire.health import add_health
-from cutlayer.wire.hub import Hub, Policy
+from cutlayer.wire.hub import Hub
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.policy import Policy
 from cutlayer.wire.protocol import TRAINING
 from cutlayer.wire.service import Service, options
 
 # How long the last messages may take to reach the clients.
 _FAREWELL = 5.0
+
+#: The name that the split server's credential has at an aggregator that runs alone.
+SPLIT_SERVER = "split-server"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ class Listening:
     @property
     def clients(self) -> tuple[str, ...]:
         """The names of clients. An aggregator's file also names the server that gives it orders."""
-        return tuple(name for name in self.names or self.security.names if name != "server")
+        return tuple(name for name in self.names or self.security.names if name != SPLIT_SERVER)
 
 
 def serve(
@@ -77,6 +81,10 @@ def serve(
     hub.note = shown.note
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
         hub.interrupted = lambda: interrupt.requested
+        if listening.aggregator is not None:
+            listening.aggregator.interrupted, listening.aggregator.note = hub.interrupted, shown.note
+        if listening.metrics is not None:
+            listening.metrics.watch(lambda: hub.connected, lambda: hub.waiting)
         clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
         session = NetworkSession(
             config, hub, clients, earlier or card_of(clients), listening.metrics, listening.aggregator
@@ -162,16 +170,8 @@ async def _start(hub: Hub, config: Config, listening: Listening, handlers: Seque
 def _check(config: Config, listening: Listening) -> None:
     if config.train.track_bias:
         raise ConfigError("train.track_bias needs all clients' data in one process: use `cutlayer train`")
-    clients, names = config.train.clients, listening.clients
-    if listening.security.auth and len(names) != clients:
-        raise ConfigError(
-            f"the run has {clients} clients, but {len(names)} are named; name each in the token "
-            "file, or with "
-            "--names for certificates, or change train.clients"
-        )
-    if len(set(names)) != len(names):
-        raise ConfigError("two clients have the same name")
-    policy = listening.policy
+    check_names(config, listening)
+    clients, policy = config.train.clients, listening.policy
     if policy.straggler == "drop" and listening.aggregator is not None:
         raise ConfigError("an aggregator that runs alone needs every client: use --straggler wait")
     if config.train.aggregation == "allreduce":
@@ -186,3 +186,15 @@ def _check(config: Config, listening: Listening) -> None:
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:
         raise ConfigError(f"a quorum of {policy.quorum} of {clients} clients can never come together")
+
+
+def check_names(config: Config, listening: Listening) -> None:
+    """Raise unless every client of the run has a name, where credentials tell names."""
+    clients, names = config.train.clients, listening.clients
+    if listening.security.auth and len(names) != clients:
+        raise ConfigError(
+            f"the run has {clients} clients, but {len(names)} are named; name each in the token "
+            "file, or with --names for certificates, or change train.clients"
+        )
+    if len(set(names)) != len(names):
+        raise ConfigError("two clients have the same name")

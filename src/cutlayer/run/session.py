@@ -15,7 +15,14 @@ from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.pace import Pace, client_madds, simulated
 from cutlayer.run.plan import Plan
-from cutlayer.run.setup import Data, make_clients, make_server, prepare_data, prepare_model
+from cutlayer.run.setup import (
+    Data,
+    make_clients,
+    make_server,
+    prepare_data,
+    prepare_model,
+    shared_sizes,
+)
 from cutlayer.run.timeline import Timeline
 from cutlayer.run.track import track_bias
 from cutlayer.run.worker import OWN, Worker
@@ -52,6 +59,7 @@ class Session:
         self.plan = Plan(config.train, [len(part) for part in self.data.parts])
         transport = Loopback([worker.handle for worker in self.workers], self.meter)
         self.loop = Loop(config, self.plan, self.server, transport, self.data.train.classes)
+        self.loop.crossings.sizes = shared_sizes(self.halves[0])
 
     @property
     def number(self) -> int:

@@ -85,6 +85,11 @@ def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
     return ClientHalf(ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train)))
 
 
+def shared_sizes(half: ClientHalf) -> tuple[int, int]:
+    """How many elements a client's vector of gradients or weights has, and that of its buffers."""
+    return sum(p.numel() for p in half.model.parameters), half.buffer_vector().numel()
+
+
 def make_server(config: Config, parts: tuple[Part, ...]) -> ServerHalf:
     """The server's half."""
     return ServerHalf(parts[1], optimizer_maker(config.train))

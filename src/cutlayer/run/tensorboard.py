@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from cutlayer.errors import FileError
 from cutlayer.run.data.extras import need
 
 
@@ -21,7 +23,9 @@ class TensorBoard:
         from torch.utils.tensorboard import SummaryWriter
 
         purge = None if resumed_at is None else resumed_at + 1
-        self._writer: Any = SummaryWriter(str(directory), purge_step=purge)
+        self._directory = directory
+        with self._named():
+            self._writer: Any = SummaryWriter(str(directory), purge_step=purge)
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Log one training step."""
@@ -33,11 +37,24 @@ class TensorBoard:
 
     def close(self) -> None:
         """Write what is still held back."""
-        self._writer.close()
+        # If there is no room for it, the records have it all, and what ended the run is worth more.
+        with suppress(OSError):
+            self._writer.close()
 
     def _log(self, kind: str, record: Mapping[str, Any]) -> None:
-        for name, value in numbers(record, kind):
-            self._writer.add_scalar(name, value, record["global_step"])
+        with self._named():
+            for name, value in numbers(record, kind):
+                self._writer.add_scalar(name, value, record["global_step"])
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise FileError(
+                f"{self._directory}: cannot be written ({error.strerror}); make room and resume the run, or "
+                "do without: --set output.tensorboard=false"
+            ) from error
 
 
 def numbers(record: Mapping[str, Any], prefix: str) -> list[tuple[str, float]]:

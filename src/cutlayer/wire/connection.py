@@ -31,7 +31,8 @@ from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Parts, Reliable
-from cutlayer.wire.service import FAST, shaped
+from cutlayer.wire.service import FAST
+from cutlayer.wire.shaping import shaped
 
 _PING = 20_000
 _ANSWER = 60.0
@@ -137,7 +138,7 @@ class Connection:
                 error = NetworkError(f"{self.address}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
-            if error is None:
+            if error is None or self._over:
                 continue
             well = time.monotonic() - self._well
             if well > self._retry:

@@ -14,12 +14,10 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from cutlayer.errors import (
     AbsentError,
-    ConfigError,
     MessageError,
     NonFiniteError,
     RefusedError,
@@ -30,27 +28,11 @@ from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.peer import Peer, Stream
+from cutlayer.wire.policy import Policy
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
 _REPORT = TYPES.index(Report)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """What to do about clients that do not answer."""
-
-    straggler: Literal["wait", "drop"] = "wait"
-    deadline: float = 30.0
-    """Drop: seconds that a step waits for its clients."""
-    quorum: int = 1
-    """Drop: clients that have to be left for the run to go on, whatever the deadline."""
-
-    def __post_init__(self) -> None:
-        if not self.deadline > 0:
-            raise ConfigError(f"the deadline must be more than 0 seconds, not {self.deadline}")
-        if self.quorum < 1:
-            raise ConfigError(f"the quorum must be at least 1 client, not {self.quorum}")
 
 
 class Hub:
@@ -171,7 +153,9 @@ class Hub:
             while not peer.inbox:
                 if peer.conversation is None:
                     self._glance()
-                    raise AbsentError(f"client {client} is not there any more")
+                    gone = f"client {client} is not there any more"
+                    # As one who was ready, but died before the era began.
+                    raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
                 if stream is None:
                     began = time.monotonic()
@@ -208,7 +192,10 @@ class Hub:
                 if not missing:
                     return there
                 late = time.monotonic() - began > self.policy.deadline
-                if late and len(members) - len(missing) >= quorum:
+                left = len(members) - len(missing)
+                # Those who wait to be let in make up the quorum of the next step, if somebody who is left
+                # can tell them the state.
+                if late and (left >= quorum or (left and left + len(self.newcomers()) >= quorum)):
                     for client in missing:
                         self._drop(client)
                     return there

@@ -10,6 +10,7 @@ import grpc
 from cutlayer.errors import CredentialError, CutlayerError
 from cutlayer.wire import log
 from cutlayer.wire.batcher import Batcher
+from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.protocol import PACKAGE, message_class
 
@@ -63,6 +64,8 @@ class InferenceService:
         log.event("predicted", level="debug", client=name, bytes=len(request.frame))
         if self.metrics is not None:
             self.metrics.queue("requests", self.batcher.pending)
+            self.metrics.sent(Kind.SMASHED, Direction.UP, len(request.frame))
+            self.metrics.sent(Kind.SMASHED, Direction.DOWN, len(answer))
         return message_class("PredictReply")(frame=answer)
 
     async def _refuse(self, context: Any, code: Any, reason: str, error: object) -> None:

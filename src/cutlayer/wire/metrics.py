@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from wsgiref.simple_server import WSGIServer
 
@@ -45,10 +45,6 @@ class Metrics:
         """Count steps that are complete."""
         self._steps.inc(number)
 
-    def connected(self, number: int) -> None:
-        """Say how many clients are connected."""
-        self._clients.set(number)
-
     def sent(self, kind: Kind, direction: Direction, nbytes: int) -> None:
         """Count the bytes of a message."""
         self._bytes.labels(Kind(kind), Direction(direction)).inc(nbytes)
@@ -67,6 +63,11 @@ class Metrics:
     def queue(self, name: str, depth: int) -> None:
         """Say how many messages wait."""
         self._queues.labels(name).set(depth)
+
+    def watch(self, connected: Callable[[], int], inbox: Callable[[], int]) -> None:
+        """Ask these at each scrape, so that it tells how things are and not how they were."""
+        self._clients.set_function(connected)
+        self._queues.labels("inbox").set_function(inbox)
 
     def refused(self, reason: str) -> None:
         """Count a refusal. Reasons are few and fixed; what a stranger sent must not become a label."""

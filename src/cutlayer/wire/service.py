@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,14 +21,12 @@ from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.peer import Stream
 from cutlayer.wire.protocol import TRAINING, VERSION, message_class
-from cutlayer.wire.shaping import DelayLine, Pacer
+from cutlayer.wire.shaping import Write, shaped
 
 _PING = 20_000
 _FAREWELL = 5.0
 #: Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
 FAST = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 4 << 20)]
-#: Sends a message that counts as so many bytes on a link.
-Write = Callable[[Any, int], Awaitable[None]]
 Identify = Callable[[Any], str | None]
 
 
@@ -236,29 +234,6 @@ class Service:
                 continue
             await stream.woken.wait()
             stream.woken.clear()
-
-
-async def shaped(
-    stack: contextlib.AsyncExitStack, link: Link | None, direction: Direction, write: Callable[[Any], Any]
-) -> Write:
-    """What sends messages, no faster than a link would if there is one."""
-    if link is None:
-
-        async def send(message: Any, nbytes: int) -> None:
-            await write(message)
-
-        return send
-    pacer = Pacer.of(link, direction)
-    line = await stack.enter_async_context(DelayLine(pacer, write))
-
-    async def drain() -> None:
-        # A goodbye is the last thing that is written: it has to arrive before the stream ends. But a peer
-        # that does not read must not keep the stream: it gets what the link takes, and a little.
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(line.drain(), max(0.0, pacer.free - pacer.clock()) + _FAREWELL)
-
-    stack.push_async_callback(drain)
-    return line.send
 
 
 def options(limits: Limits) -> list[tuple[str, int]]:

@@ -9,9 +9,10 @@ that is never reset by rounding: a timer that fires late delays one message, not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from cutlayer.errors import LinkError
 from cutlayer.wire.link import Link
@@ -20,11 +21,15 @@ from cutlayer.wire.meter import Direction
 T = TypeVar("T")
 Clock = Callable[[], float]
 Sleep = Callable[[float], Awaitable[None]]
+#: Sends a message that counts as so many bytes on a link.
+Write = Callable[[Any, int], Awaitable[None]]
 
 #: How far ahead of the line a sender may hand messages over, in seconds: what a socket's buffer would hold.
 AHEAD = 0.05
 #: The event loop's timers count whole milliseconds and round up. Half of one makes them right on average.
 ROUNDING = 0.0005
+#: Seconds beyond what the link takes for a peer to read the end of a conversation.
+_LAST_WORDS = 5.0
 
 
 class Pacer:
@@ -113,3 +118,26 @@ class DelayLine(Generic[T]):
         if self._task.done():
             self._task.result()
             raise LinkError("the delay line has ended")
+
+
+async def shaped(
+    stack: contextlib.AsyncExitStack, link: Link | None, direction: Direction, write: Callable[[Any], Any]
+) -> Write:
+    """What sends messages, no faster than a link would if there is one."""
+    if link is None:
+
+        async def send(message: Any, nbytes: int) -> None:
+            await write(message)
+
+        return send
+    pacer = Pacer.of(link, direction)
+    line = await stack.enter_async_context(DelayLine(pacer, write))
+
+    async def drain() -> None:
+        # A goodbye is the last thing that is written: it has to arrive before the stream ends. But a peer
+        # that does not read must not keep the stream: it gets what the link takes, and a little.
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(line.drain(), max(0.0, pacer.free - pacer.clock()) + _LAST_WORDS)
+
+    stack.push_async_callback(drain)
+    return line.send
