@@ -37,9 +37,17 @@ void bind_ems(nb::module_& m) {
           nb::gil_scoped_release free;
           ems_levels(at<float>(x), d, scale, most, mark_from, at<uint8_t>(out), threads);
         });
-  m.def("ems_dots", [](Address a, size_t rows, Address b, size_t columns, size_t n, Address out) {
+  m.def("ems_dots", [](size_t many, Address a, size_t rows, Address b, size_t columns, size_t n, Address out, int threads) {
     nb::gil_scoped_release free;
-    ems_dots(at<uint8_t>(a), rows, at<uint8_t>(b), columns, n, at<int64_t>(out));
+    ems_dots(many, at<uint8_t>(a), rows, at<uint8_t>(b), columns, n, at<int64_t>(out), threads);
+  });
+  m.def("ems_energy", [](Address x, size_t d, int threads) {
+    nb::gil_scoped_release free;
+    return ems_energy(at<float>(x), d, threads);
+  });
+  m.def("ems_count", [](Address levels, size_t d, unsigned value, int threads) {
+    nb::gil_scoped_release free;
+    return ems_count(at<uint8_t>(levels), d, uint8_t(value), threads);
   });
   m.def("ems_equal_levels",
         [](Address x, size_t d, double topmin, unsigned levels, bool nearest, Address out, int threads) {
@@ -57,9 +65,10 @@ void bind_ems(nb::module_& m) {
                  at<uint8_t>(out), at<int64_t>(histogram), threads);
   });
   m.def("ems_sums", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
-                       Address out, int threads) {
+                       Address out, Address squares, int threads) {
     nb::gil_scoped_release free;
-    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(out), threads);
+    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(out),
+             at<int64_t>(squares), threads);
   });
   m.def("ems_encode", [](Address levels, Address contexts, const Sizes& shape, size_t classes, size_t symbols,
                          Address class_of, Address frequencies, int threads) {
@@ -77,7 +86,7 @@ void bind_ems(nb::module_& m) {
                          Address weights, Address distance, Address parent, unsigned most, size_t classes,
                          Address class_of, Address frequencies, Address out, int threads) {
     nb::gil_scoped_release free;
-    return ems_decode(at<uint8_t>(in), words, shape_of(shape), most, model_of(model, weights, distance, parent),
+    return ems_decode(at<uint8_t>(in), words, shape_of(shape), model_of(model, weights, distance, parent),
                       {classes, most + 1, at<uint8_t>(class_of), at<int64_t>(frequencies)}, at<uint8_t>(out),
                       threads);
   });

@@ -68,9 +68,33 @@ void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark
   });
 }
 
-void ems_dots(const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out) {
-  for (size_t i = 0; i < m; ++i)
-    for (size_t j = 0; j < k; ++j) out[i * k + j] = ems_kernels().dot(a + i * n, b + j * n, n);
+void ems_dots(size_t many, const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out,
+              int threads) {
+  const size_t fours = (m + 3) / 4;
+  parallel(threads, many * fours, [&](size_t at) {
+    const size_t which = at / fours, i = 4 * (at % fours), rows = std::min<size_t>(4, m - i);
+    for (size_t j = 0; j < k; ++j) {
+      uint32_t found[4];
+      ems_kernels().dots4(a + (which * m + i) * n, rows, b + (which * k + j) * n, n, found);
+      for (size_t r = 0; r < rows; ++r) out[(which * m + i + r) * k + j] = found[r];
+    }
+  });
+}
+
+double ems_energy(const float* x, size_t d, int threads) {
+  std::vector<double> parts((d + kChunk - 1) / kChunk);
+  for_chunks(d, threads, [&](size_t c, size_t i, size_t n) { parts[c] = ems_kernels().energy(x + i, n); });
+  double total = 0;
+  for (double part : parts) total += part;
+  return total;
+}
+
+size_t ems_count(const uint8_t* levels, size_t d, uint8_t value, int threads) {
+  std::vector<size_t> parts((d + kChunk - 1) / kChunk);
+  for_chunks(d, threads, [&](size_t c, size_t i, size_t n) { parts[c] = ems_kernels().count(levels + i, n, value); });
+  size_t total = 0;
+  for (size_t part : parts) total += part;
+  return total;
 }
 
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
@@ -113,8 +137,7 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
     Framed framed(shape);
     const size_t area = shape.height * pitch;
     std::vector<uint8_t> predicted(area + kSlack);
-    // Four tables in turn: one would wait for its own last write.
-    std::vector<uint32_t> counts(4 * bins);
+    std::vector<uint32_t> counts(kTables * bins);
     for (size_t s = first; s < last; ++s) {
       const size_t n = sample_size(shape, s);
       const uint8_t* in = levels + s * shape.sample();
@@ -135,24 +158,14 @@ void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& 
           const size_t count = std::min(shape.width, n - at);
           const uint8_t* p = predicted.data() + y * pitch;
           if (count == 8) std::memcpy(to + at, p, 8);
+          else if (count == 16) std::memcpy(to + at, p, 16);
           else std::memcpy(to + at, p, count);
         }
-        const size_t start = c * shape.height * shape.width;
-        const size_t size = start < n ? std::min(n - start, shape.height * shape.width) : 0;
-        const uint8_t *p = to + start, *l = in + start;
-        uint32_t* bin = counts.data();
-        size_t i = 0;
-        for (; i + 4 <= size; i += 4) {
-          ++bin[p[i] * symbols + l[i]];
-          ++bin[bins + p[i + 1] * symbols + l[i + 1]];
-          ++bin[2 * bins + p[i + 2] * symbols + l[i + 2]];
-          ++bin[3 * bins + p[i + 3] * symbols + l[i + 3]];
-        }
-        for (; i < size; ++i) ++bin[p[i] * symbols + l[i]];
       }
+      kernel.count_pairs(to, in, n, symbols, counts.data());
     }
     const std::lock_guard<std::mutex> lock(adding);
-    for (size_t i = 0; i < bins; ++i) for (size_t t = 0; t < 4; ++t) histogram[i] += counts[t * bins + i];
+    for (size_t i = 0; i < bins; ++i) for (size_t t = 0; t < kTables; ++t) histogram[i] += counts[t * bins + i];
   });
 }
 
@@ -186,23 +199,45 @@ struct Surroundings {
 }  // namespace
 
 void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most, size_t kinds,
-              int64_t* out, int threads) {
+              int64_t* out, int64_t* squares, int threads) {
   const size_t symbols = most + 1, bins = kinds * symbols;
+  constexpr size_t kMost = size_t(1) << 22;  // elements that a table may take before its words overflow
+  const auto& kernel = ems_kernels();
   std::mutex adding;
   for_samples(shape, threads, [&](size_t first, size_t last) {
-    std::vector<int64_t> sums(3 * bins);
+    std::vector<uint64_t> sums(kTables * bins);
+    uint64_t squared = 0;
+    size_t seen = 0;
+    auto flush = [&] {
+      const std::lock_guard<std::mutex> lock(adding);
+      for (size_t i = 0; i < kTables * bins; ++i) {
+        out[i % bins] += int64_t(sums[i] / kOne);
+        out[bins + i % bins] += int64_t(sums[i] % kOne);
+        sums[i] = 0;
+      }
+      *squares += int64_t(squared);
+      squared = seen = 0;
+    };
     Surroundings around(shape, most);
     const unsigned shift = kinds == 1 ? 15 : around.shift;  // one kind: all sums are 0
     for (size_t s = first; s < last; ++s) {
       const size_t start = s * shape.sample();
-      around.each_plane(levels + start, sample_size(shape, s),
-                        [&](size_t at, const uint8_t* l, const uint8_t* coarse, size_t height, size_t width) {
-                          ems_kernels().sum_plane(l, coarse, height, width, shape.pitch(), shift, unsigned(symbols),
-                                                  x + start + at, scale, sums.data(), bins);
-                        });
+      around.each_plane(
+          levels + start, sample_size(shape, s),
+          [&](size_t at, const uint8_t* l, const uint8_t* coarse, size_t height, size_t width) {
+            const size_t rows = std::max<size_t>(1, kMost / width), columns = std::min(width, kMost);
+            for (size_t y = 0; y < height; y += rows)
+              for (size_t c = 0; c < width; c += columns) {
+                const size_t h = std::min(rows, height - y), w = std::min(columns, width - c);
+                if (seen + h * w > kMost) flush();
+                seen += h * w;
+                const size_t to = y * shape.pitch() + c, plain = start + at + y * width + c;
+                kernel.sum_plane(l + to, coarse + to, h, w, shape.pitch(), shift, unsigned(symbols), levels + plain,
+                                 x + plain, scale, sums.data(), bins, squared);
+              }
+          });
     }
-    const std::lock_guard<std::mutex> lock(adding);
-    for (size_t i = 0; i < 3 * bins; ++i) out[i] += sums[i];
+    flush();
   });
 }
 
@@ -251,14 +286,24 @@ std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t m
 void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
                  const float* tops, const uint8_t* signs, float* out, int threads) {
   const size_t n = shape.samples(), size = shape.sample();
+  EmsLookup known;
+  known.values.assign(table, table + kinds * (most + 1));
+  const size_t room = (known.values.size() + kRound - 1) / kRound * kRound;
+  known.low.resize(room);
+  known.high.resize(room);
+  for (size_t i = 0; i < known.values.size(); ++i) {
+    const uint32_t raw = bits_of(known.values[i]);
+    known.low[i] = uint16_t(raw);
+    known.high[i] = uint16_t(raw >> 16);
+  }
   // Where each sample's top values and signs begin.
   std::vector<size_t> tops_at(n + 1), signs_at(n + 1);
-  parallel(threads, n, [&](size_t s) {
-    const uint8_t *l = levels + s * size, *end = l + sample_size(shape, s);
-    size_t marks = 0, zeros = 0;
-    for (const uint8_t* p = l; p < end; ++p) marks += *p == most, zeros += *p == 0;
-    tops_at[s + 1] = marks;
-    signs_at[s + 1] = size_t(end - l) - marks - zeros;
+  for_samples(shape, threads, [&](size_t first, size_t last) {
+    for (size_t s = first; s < last; ++s) {
+      const size_t count = sample_size(shape, s);
+      tops_at[s + 1] = ems_kernels().count(levels + s * size, count, uint8_t(most));
+      if (signs) signs_at[s + 1] = count - tops_at[s + 1] - ems_kernels().count(levels + s * size, count, 0);
+    }
   });
   for (size_t s = 0; s < n; ++s) tops_at[s + 1] += tops_at[s], signs_at[s + 1] += signs_at[s];
   for_samples(shape, threads, [&](size_t first, size_t last) {
@@ -268,10 +313,10 @@ void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* tabl
       const uint8_t* l = levels + s * size;
       float* y = out + s * size;
       if (kinds == 1)
-        for (size_t i = 0; i < count; ++i) y[i] = table[l[i]];
+        ems_kernels().look_up(l, count, known, y);
       else
         around.each_plane(l, count, [&](size_t at, const uint8_t* p, const uint8_t* c, size_t height, size_t width) {
-          ems_kernels().rebuild_plane(p, c, height, width, shape.pitch(), around.shift, most + 1, table, y + at);
+          ems_kernels().rebuild_plane(p, c, height, width, shape.pitch(), around.shift, most + 1, known, y + at);
         });
       if (signs) {
         const uint8_t* sign = signs + signs_at[s];

@@ -14,7 +14,13 @@ constexpr unsigned kScaleBits = 11;  // frequencies of a class add up to 2^11
 constexpr uint32_t kScale = 1u << kScaleBits;
 constexpr uint32_t kLowState = 1u << 16;
 constexpr size_t kSlack = 64;        // bytes that loops may touch beyond the end of a framed plane
-constexpr size_t kKeys = 256;
+constexpr size_t kKeys = 256;        // worked on at a time
+constexpr size_t kTables = 8;        // of counts, used in turn
+constexpr size_t kRound = 64;        // words of a table that one instruction looks up
+constexpr size_t kFewRounds = 7;     // beyond, gathering is faster
+constexpr size_t kFewSymbols = 20;   // likewise
+constexpr size_t kMostClasses = 32;  // room for them; there are 24 at most
+constexpr uint64_t kOne = uint64_t(1) << 40;  // one element in a word whose low bits add up parts of steps
 
 // d elements as samples of planes of rows. Only the last row may be short, where a sample is one row.
 struct EmsShape {
@@ -50,8 +56,10 @@ struct EmsBlock {
   uint32_t state[kLanes];
   uint32_t active;               // lanes that still have elements, one bit each
   const uint16_t *words, *end;   // 64 words beyond the end may be read
-  const uint32_t* base;          // where each prediction's slots begin in the table
-  const uint32_t* slots;         // bias << 20 | (frequency - 1) << 8 | symbol
+  const uint16_t* class_of;      // the class of each prediction
+  const uint32_t* slots;         // of each class 2^11: bias << 20 | (frequency - 1) << 8 | symbol
+  const uint16_t (*bounds)[kMostClasses];  // where in each class the symbols 1, 2, ... begin
+  size_t symbols;
   unsigned coarse, grain;
 };
 
@@ -62,11 +70,19 @@ struct EmsSymbol {
   uint16_t frequency, before;
 };
 
-// Symbols by class and level, twice: for one lane at a time, and packed (before << 16 | frequency) for many.
+// Symbols by class and level, three times: for one lane at a time, packed (before << 16 | frequency) for many, and
+// as words in whole rounds.
 struct EmsCode {
   std::vector<EmsSymbol> symbols;
   std::vector<uint32_t> packed;
-  uint32_t base[kFine];  // where each prediction's class begins
+  std::vector<uint16_t> frequency, before;
+  uint16_t base[kFine];  // where each prediction's class begins
+};
+
+// Values by surroundings and level, and their halves as words in whole rounds.
+struct EmsLookup {
+  std::vector<float> values;
+  std::vector<uint16_t> low, high;
 };
 
 // Steps of lanes, turned so that the lanes of a step lie together.
@@ -78,16 +94,21 @@ struct EmsTile {
 // The inner loops, once for each instruction set.
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned most, float mark_from, uint8_t* out);
-  // Products added up, of integers below 32; n < 2^22.
-  uint32_t (*dot)(const uint8_t* a, const uint8_t* b, size_t n);
+  // Products of up to four rows with one, added up; of integers below 32, n < 2^22.
+  void (*dots4)(const uint8_t* a, size_t rows, const uint8_t* b, size_t n, uint32_t* out);
+  double (*energy)(const float* x, size_t n);
+  size_t (*count)(const uint8_t* p, size_t n, uint8_t value);
   // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                   const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
-  // A framed plane looked up in a table by surroundings and level, and the sums of elements by these.
+  void (*count_pairs)(const uint8_t* predicted, const uint8_t* levels, size_t n, size_t symbols, uint32_t* bins);
+  // A framed plane looked up in a table by surroundings and level; plain levels; and the sums of elements by these.
   void (*rebuild_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
-                        unsigned shift, unsigned symbols, const float* table, float* out);
+                        unsigned shift, unsigned symbols, const EmsLookup& table, float* out);
+  void (*look_up)(const uint8_t* levels, size_t n, const EmsLookup& table, float* out);
   void (*sum_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
-                    unsigned shift, unsigned symbols, const float* x, float scale, int64_t* sums, size_t bins);
+                    unsigned shift, unsigned symbols, const uint8_t* levels, const float* x, float scale,
+                    uint64_t* sums, size_t bins, uint64_t& squares);
   // One row of n elements in all lanes; false when words run out. Lanes are interleaved, 1, 8 or 32 of them;
   // `up` is in elements.
   bool (*decode_row[3])(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
@@ -98,8 +119,8 @@ struct EmsKernels {
                            uint32_t* state, uint16_t* word);
   // n steps of lanes that are `stride` apart into a tile's row.
   void (*gather)(const uint8_t* from, size_t n, size_t stride, size_t lanes, uint8_t (*to)[kLanes]);
-  // Columns of an interleaved row to where each lane's elements are.
-  void (*spread)(const uint8_t* from, size_t n, uint8_t* to, size_t stride, size_t lanes);
+  // n steps of a tile to where each lane's elements are.
+  void (*spread)(const uint8_t (*from)[kLanes], size_t n, uint8_t* to, size_t stride, size_t lanes);
 };
 extern const EmsKernels ems_generic;
 #ifdef CUTLAYER_X86
@@ -110,8 +131,10 @@ const EmsKernels& ems_kernels();
 
 // Magnitudes from `mark_from` on get the level `most`.
 void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads);
-// Each of m rows of a with each of k rows of b.
-void ems_dots(const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out);
+// Each of m rows of a with each of k rows of b, so many times.
+void ems_dots(size_t many, const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out, int threads);
+double ems_energy(const float* x, size_t d, int threads);
+size_t ems_count(const uint8_t* levels, size_t d, uint8_t value, int threads);
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
 // The bits of top values as they travel, and where they are.
@@ -119,10 +142,10 @@ void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int
 void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& model, unsigned most, uint8_t* out,
                   int64_t* histogram, int threads);
 void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most, size_t kinds,
-              int64_t* out, int threads);
+              int64_t* out, int64_t* squares, int threads);
 std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
                                     const EmsTables& tables, int threads);
-bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape, unsigned most,
+bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
                 const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads);
 std::string ems_pack(const int64_t* codes, size_t n, unsigned width);
 bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out);

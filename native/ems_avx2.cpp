@@ -17,6 +17,10 @@
 namespace cutlayer {
 namespace avx2 {
 #include "ems.inc"
+#include "ems_planes.inc"
+#include "ems_lanes.inc"
+#include "ems_decode.inc"
+#include "ems_encode.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -17,10 +17,15 @@ EmsCode code_of(const EmsTables& tables) {
       code.symbols.push_back({f ? ((uint64_t(1) << 63) + f - 1) / f : 0, f < kScale ? f << (32 - kScaleBits) : 0,
                               uint16_t(f), uint16_t(before)});
       code.packed.push_back(before << 16 | f);
+      code.frequency.push_back(uint16_t(f));
+      code.before.push_back(uint16_t(before));
       before += f;
     }
   }
-  for (size_t p = 0; p < kFine; ++p) code.base[p] = uint32_t(tables.class_of[p] * tables.symbols);
+  const size_t rounds = (code.frequency.size() + kRound - 1) / kRound;
+  code.frequency.resize(rounds * kRound);
+  code.before.resize(rounds * kRound);
+  for (size_t p = 0; p < kFine; ++p) code.base[p] = uint16_t(tables.class_of[p] * tables.symbols);
   return code;
 }
 
@@ -57,11 +62,30 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
   return out;
 }
 
+// What decoding knows about symbols, twice: a slot at a time, and by the bounds between them.
+struct Symbols {
+  size_t count;
+  uint16_t class_of[kFine + 2];  // and what a gather of 32 bits reads beyond
+  std::vector<uint32_t> slots;
+  uint16_t bounds[kKeys][kMostClasses] = {};
+  explicit Symbols(const EmsTables& tables) : count(tables.symbols), slots(tables.classes << kScaleBits) {
+    for (size_t p = 0; p < kFine; ++p) class_of[p] = tables.class_of[p];
+    for (size_t c = 0; c < tables.classes; ++c) {
+      uint32_t at = 0;
+      for (uint32_t s = 0; s < count; ++s) {
+        const uint32_t f = uint32_t(tables.frequencies[c * count + s]);
+        if (s) bounds[s - 1][c] = uint16_t(at);
+        for (uint32_t i = 0; i < f; ++i, ++at) slots[(c << kScaleBits) + at] = i << 20 | (f - 1) << 8 | s;
+      }
+    }
+  }
+};
+
 // Decodes one block into `out`, the whole section's levels. Stride: room for so many lanes, of which some may
 // be idle; a block of few lanes must not take the memory of 32.
 template <size_t Stride>
-bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const EmsModel& model, const uint32_t* base,
-                  const uint32_t* slots, size_t block, uint8_t* out) {
+bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const EmsModel& model, const Symbols& symbols,
+                  size_t block, uint8_t* out) {
   const size_t first = block * kLanes * shape.lane, lanes = std::min(kLanes, shape.lanes() - block * kLanes);
   if (words < 2 * lanes) return false;
   EmsBlock b;
@@ -73,8 +97,10 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
   std::memcpy(stream.data(), in + 4 * lanes, 2 * (words - 2 * lanes));
   b.words = stream.data();
   b.end = stream.data() + (words - 2 * lanes);
-  b.base = base;
-  b.slots = slots;
+  b.class_of = symbols.class_of;
+  b.slots = symbols.slots.data();
+  b.bounds = symbols.bounds;
+  b.symbols = symbols.count;
   b.coarse = model.coarse;
   b.grain = model.grain;
   const auto& kernel = ems_kernels();
@@ -83,14 +109,21 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
   const size_t pitch = shape.pitch(), framed = (shape.height + 1) * pitch;
   std::vector<uint8_t> room((shape.channels * framed + 2) * Stride);
   auto plane = [&](size_t c) { return room.data() + (c * framed + shape.first()) * Stride; };
-  auto spread = [&](const uint8_t* from, uint8_t* to, size_t lanes) {
-    if (Stride == kLanes) return kernel.spread(from, shape.width, to, shape.lane, lanes);
-    for (size_t l = 0; l < lanes; ++l)
-      for (size_t x = 0; x < shape.width; ++x) to[l * shape.lane + x] = from[x * Stride + l];
-  };
   // Only the last lane of a section may be shorter than the others.
   const size_t last = std::min(shape.lane, shape.d - first - (lanes - 1) * shape.lane);
   const uint32_t all = lanes == kLanes ? ~0u : (1u << lanes) - 1, without = all & ~(1u << (lanes - 1));
+  // Steps are collected, so that each lane gets many elements at a time.
+  uint8_t tile[kTile][kLanes];
+  size_t filled = 0, done = 0;  // steps in the tile, and steps before them
+  auto flush = [&] {
+    const size_t rest = last > done ? std::min(filled, last - done) : 0;  // of the last lane
+    const size_t whole = rest == filled ? lanes : lanes - 1;
+    kernel.spread(tile, filled, out + first + done, shape.lane, whole);
+    for (size_t i = 0; whole < lanes && i < rest; ++i)
+      out[first + (lanes - 1) * shape.lane + done + i] = tile[i][lanes - 1];
+    done += filled;
+    filled = 0;
+  };
   for (size_t step = 0; step < shape.lane; step += shape.sample())
     for (size_t c = 0; c < shape.channels; ++c) {
       const size_t row = model.rows > 1 ? c : 0;
@@ -112,16 +145,13 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
             return false;
           x += n;
         }
-        const size_t full = last > at ? lanes : lanes - 1;
-        uint8_t* to = out + first + at;
-        if (last > at && last < at + shape.width) {  // the last lane ends within this row
-          spread(here, to, lanes - 1);
-          for (size_t x = 0; x < last - at; ++x) to[(lanes - 1) * shape.lane + x] = here[x * Stride + lanes - 1];
-        } else {
-          spread(here, to, full);
+        for (size_t x = 0; x < shape.width; ++x) {
+          std::memcpy(tile[filled++], here + x * Stride, Stride);
+          if (filled == kTile) flush();
         }
       }
     }
+  flush();
   for (uint32_t s : b.state)
     if (s != kLowState) return false;
   return b.words == b.end;
@@ -139,25 +169,16 @@ std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contex
   return blocks;
 }
 
-bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape, unsigned most,
+bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
                 const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads) {
-  std::vector<uint32_t> slots(tables.classes << kScaleBits);
-  for (size_t c = 0; c < tables.classes; ++c) {
-    uint32_t at = 0;
-    for (uint32_t s = 0; s <= most; ++s) {
-      const uint32_t f = uint32_t(tables.frequencies[c * tables.symbols + s]);
-      for (uint32_t i = 0; i < f; ++i, ++at) slots[(c << kScaleBits) + at] = i << 20 | (f - 1) << 8 | s;
-    }
-  }
-  uint32_t base[kFine];
-  for (size_t p = 0; p < kFine; ++p) base[p] = uint32_t(tables.class_of[p]) << kScaleBits;
+  const Symbols symbols(tables);
   std::vector<size_t> starts(words.size());
   for (size_t b = 1; b < starts.size(); ++b) starts[b] = starts[b - 1] + 2 * words[b - 1];
   std::vector<uint8_t> good(words.size());
   parallel(threads, words.size(), [&](size_t b) {
     const size_t lanes = std::min(kLanes, shape.lanes() - b * kLanes);
     const auto decode = lanes == 1 ? decode_block<1> : lanes <= 8 ? decode_block<8> : decode_block<kLanes>;
-    good[b] = decode(in + starts[b], words[b], shape, model, base, slots.data(), b, out);
+    good[b] = decode(in + starts[b], words[b], shape, model, symbols, b, out);
   });
   return std::all_of(good.begin(), good.end(), [](uint8_t g) { return g; });
 }

@@ -8,6 +8,10 @@
 namespace cutlayer {
 namespace generic {
 #include "ems.inc"
+#include "ems_planes.inc"
+#include "ems_lanes.inc"
+#include "ems_decode.inc"
+#include "ems_encode.inc"
 }  // namespace generic
 const EmsKernels ems_generic = generic::ems_table;
 

@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor
 
 from cutlayer.codecs import fields, frame
@@ -133,11 +132,7 @@ class EntropyCodedMask(Codec):
 
     def _squared(self, x: Tensor, section: SectionWriter) -> float:
         """The squared error that `error` leaves to the mask of a section."""
-        # In NumPy, which adds in the same order whatever the number of threads.
-        values = x.cpu().numpy()
-        total = 0.0
-        for i in range(0, len(values), 1 << 20):
-            total += float(np.square(values[i : i + (1 << 20)], dtype=np.float64).sum())
+        total = section.kernels.ems_energy(x)
         return (self.error - _LOST[self._values]) * total - section.count * (
             2.0**-50 if self.values == "float16" else 0.0
         )

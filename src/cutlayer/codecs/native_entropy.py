@@ -43,9 +43,23 @@ def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor
 def ems_dots(a: Array, b: Array) -> Array:
     """See `kernels.Kernels`."""
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    out = np.empty((len(a), len(b)), np.int64)
-    _n.ems_dots(a.ctypes.data, len(a), b.ctypes.data, *b.shape, out.ctypes.data)
+    out = np.empty((*a.shape[:-1], b.shape[-2]), np.int64)
+    how = (out.ctypes.data, _threads(a.size * b.shape[-2] // 64))
+    many = a.shape[0] if a.ndim > 2 else 1
+    _n.ems_dots(many, a.ctypes.data, a.shape[-2], b.ctypes.data, *b.shape[-2:], *how)
     return out
+
+
+def ems_energy(x: Tensor) -> float:
+    """See `kernels.Kernels`."""
+    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel()))
+    return total
+
+
+def ems_count(levels: Tensor, value: int) -> int:
+    """See `kernels.Kernels`."""
+    found: int = _n.ems_count(levels.data_ptr(), levels.numel(), value, _threads(levels.numel()))
+    return found
 
 
 def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
@@ -73,12 +87,14 @@ def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tu
     return out, counts
 
 
-def ems_sums(x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int) -> Array:
+def ems_sums(
+    x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int
+) -> tuple[Array, int]:
     """See `kernels.Kernels`."""
-    out = np.zeros((3, kinds, most + 1), np.int64)
-    where = (out.ctypes.data, _threads(shape.d))
+    out, squares = np.zeros((2, kinds, most + 1), np.int64), np.zeros(1, np.int64)
+    where = (out.ctypes.data, squares.ctypes.data, _threads(shape.d))
     _n.ems_sums(x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds, *where)
-    return out[:, :, :most]
+    return out[:, :, :most], int(squares[0])
 
 
 def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:

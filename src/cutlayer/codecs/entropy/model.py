@@ -24,7 +24,8 @@ _WORTH = 3000  # elements that a channel must have for a row of weights to pay
 _ELEMENTS = 1 << 16  # that a fit looks at
 
 Array = NDArray[Any]
-Dots = Callable[[Array, Array], Array]  # (m, n) and (k, n) of uint8 below 32 to (m, k) of int64
+# (many, m, n) and (many, k, n) of uint8 below 32 to (many, m, k) of int64; or without `many`.
+Dots = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def fit(levels: Array, shape: Geometry, most: int, own: bool, dots: Dots) -> Mod
 def _fitted(features: Array, own: bool, dots: Dots) -> Model:
     """Weights for each channel of (channels, own features and the level itself, places)."""
     channels, n = features.shape[0], 1 + NEIGHBOURS
-    moments = np.stack([dots(f, f) for f in features]).astype(np.float64)
+    moments = dots(features, features).astype(np.float64)
     left, right = moments[:, :n, :n], moments[:, :n, n]
     solved = _solve(left, right)
     if not own:
@@ -153,15 +154,16 @@ def _solve(matrix: Array, vector: Array) -> Array:
     Plain arithmetic and no library call, so that every machine finds the same weights.
     """
     n = vector.shape[1]
-    a = np.concatenate([matrix, vector[:, :, None]], axis=2)
+    # Systems last: NumPy works on long rows of them then, not on many short ones.
+    a = np.ascontiguousarray(np.concatenate([matrix, vector[:, :, None]], axis=2).transpose(1, 2, 0))
     diagonal = np.arange(n)
-    a[:, diagonal, diagonal] += 1e-3 * a[:, diagonal, diagonal] + 1.0
+    a[diagonal, diagonal] += 1e-3 * a[diagonal, diagonal] + 1.0
     for i in range(n):
-        a[:, i, i:] /= a[:, i, i, None]
-        factor = a[:, :, i].copy()
-        factor[:, i] = 0
-        a[:, :, i:] -= factor[:, :, None] * a[:, None, i, i:]
-    solution: Array = a[:, :, n]
+        a[i, i:] /= a[i, i].copy()
+        factor = a[:, i].copy()
+        factor[i] = 0
+        a[:, i:] -= factor[:, None] * a[i, i:]
+    solution: Array = np.ascontiguousarray(a[:, n].T)
     return solution
 
 

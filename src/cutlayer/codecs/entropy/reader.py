@@ -42,12 +42,12 @@ def read_section(
     if signed:
         tops = torch.where(raw & 1 > 0, -tops, tops)
     found = _levels(cursor, frame, start, section, shape, kernels)
-    marks = np.count_nonzero(found.numpy() == section.levels)  # NumPy counts an order faster than torch
+    marks = kernels.ems_count(found, section.levels)
     if marks != section.tops:
         raise wrong(f"{marks} elements are marked, but there are {section.tops} top values")
     signs = None
     if signed:
-        plain = int(np.count_nonzero(found.numpy())) - section.tops
+        plain = found.numel() - kernels.ems_count(found, 0) - section.tops
         signs = _stream(cursor, frame, start, plain, 1, kernels)
     if cursor.at != len(cursor.data):
         raise wrong("bytes follow its end")

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from torch import Tensor
+
 from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.section import MOST_LEVELS, Means
 from cutlayer.codecs.entropy.writer import Mask, SectionWriter
@@ -18,18 +20,16 @@ def with_levels(writer: SectionWriter, levels: int, rounding: str) -> bytes:
         step = writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0
         return _made(writer, writer.at_step(step, most=levels))[0]
     found = writer.kernels.ems_equal_levels(writer.x, writer.topmin, levels, rounding == "nearest")
-    return writer.section(writer.marked(0.0, levels, found), None)
+    return writer.section(writer.marked(levels, found), None)
 
 
 def within_bytes(writer: SectionWriter, budget: int) -> Made:
     """The section of least error that takes at most so many bytes, or else a very small one."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    first = writer.trial(writer.topmin / 3)
-    step = _for_bytes(writer, first, budget * (1 - _CLOSE))
+    first = writer.trial(writer.topmin / 3, writer.fitted(writer.topmin / 3))
+    step, slope = _for_bytes(writer, first, budget * (1 - 1.5 * _CLOSE))
     model = _model_near(writer, first, step)
-    moved = math.log(step / first.step)
-    slope = math.log(budget / first.bytes) / moved if abs(moved) > 0.1 else -0.8
     fitting: Mask | None = None
     for i in range(_TRIES):
         mask = writer.at_step(step, model)
@@ -40,7 +40,7 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
                 break
         elif fitting or mask.most == 1:
             break  # with something that fits in hand, one step too far is the end
-        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** (1 / min(max(-slope, 0.4), 1.5))
+        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** (1 / min(max(-slope, 0.4), 2.5))
     if fitting:
         made = _made(writer, fitting)
         if len(made[0]) <= budget:
@@ -57,43 +57,40 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         return _smallest(writer)
     if most <= 0:
         return None
-    first = writer.trial(writer.topmin / 3)
-    share = writer.shape.d / writer.part_shape.d
     low, high = _range(writer)
     # Over the logarithm of levels a unit, so that errors fall.
-    found = _seek(
-        lambda u: math.log(max(1e-300, writer.means(writer.trial(math.exp(-u), first.model))[1] * share)),
-        math.log(most),
+    found, slope = _seek(
+        lambda u: math.log(max(1e-300, writer.trial_error(math.exp(-u)))),
+        math.log(most * (1 - _CLOSE)),
         (-high, -low),
         -math.log(writer.topmin / 3),
         -2.0,
     )
     step = math.exp(-found)
-    model = _model_near(writer, first, step)
-    best: tuple[Mask, Means] | None = None
+    best: tuple[tuple[float, int, Tensor], Means] | None = None
     for _ in range(4 * _TRIES):
-        mask = writer.at_step(step, model)
-        means, left = writer.means(mask, whole=True)
+        levels = writer.levels_at(step)
+        means, left = writer.means(*levels, whole=True)
         # A part of a step is how exactly elements are measured: allow for it.
-        if left * 1.001 <= most:
-            if best and mask.bytes >= best[0].bytes:
-                break
+        fits = left * 1.001 <= most
+        if fits:
             near = best is not None or left >= (1 - 3 * _CLOSE) * most
-            best = mask, means
+            best = levels, means
             if near:
                 break
-            step *= (
-                (0.997 * most / left) ** 0.5 if left > 0 else 2.0
-            )  # the part made it look worse than it is
-        elif best or mask.most == MOST_LEVELS:
+        elif best or levels[1] == MOST_LEVELS:
             break
-        else:
-            step *= 0.998 * min(1.0, (most / left) ** 0.5)
-    return (writer.section(*best), best[0].most) if best else None
+        # The part made it look better or worse than it is.
+        aim = ((1 - 1.5 * _CLOSE) * most / left) ** (1 / min(max(-slope, 0.5), 2.0)) if left > 0 else 2.0
+        step *= aim if fits else min(0.998, aim)
+    if not best:
+        return None
+    mask = writer.measured(*best[0], writer.shape, writer.fitted(best[0][0]))
+    return writer.section(mask, best[1]), mask.most
 
 
 def _made(writer: SectionWriter, mask: Mask) -> Made:
-    return writer.section(mask, writer.means(mask)[0]), mask.most
+    return writer.section(mask, writer.means(mask.step, mask.most, mask.levels)[0]), mask.most
 
 
 def _smallest(writer: SectionWriter) -> Made:
@@ -103,7 +100,7 @@ def _smallest(writer: SectionWriter) -> Made:
 
 def _model_near(writer: SectionWriter, known: Mask, step: float) -> Model:
     """Weights hardly depend on the step, unless it is another one altogether."""
-    return known.model if abs(math.log(step / known.step)) < 0.8 else writer.trial(step).model
+    return known.model if abs(math.log(step / known.step)) < 0.8 else writer.fitted(step)
 
 
 def _range(writer: SectionWriter) -> tuple[float, float]:
@@ -111,20 +108,22 @@ def _range(writer: SectionWriter) -> tuple[float, float]:
     return math.log(writer.topmin / (MOST_LEVELS - 0.5)), math.log(writer.topmin * 2)
 
 
-def _for_bytes(writer: SectionWriter, known: Mask, budget: float) -> float:
+def _for_bytes(writer: SectionWriter, known: Mask, budget: float) -> tuple[float, float]:
     def size(at: float) -> float:
         return math.log(writer.trial(math.exp(at), known.model).bytes)
 
     # From what is known, a first guess by the usual slope.
     guess = math.log(known.step) + math.log(known.bytes / budget) / 0.8
     low, high = _range(writer)
-    return math.exp(_seek(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8))
+    at, slope = _seek(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
+    return math.exp(at), slope
 
 
 def _seek(
     value: Callable[[float], float], target: float, within: tuple[float, float], first: float, slope: float
-) -> float:
-    """Where a falling value comes to the target, nearly but not above it, or the upper end of the range.
+) -> tuple[float, float]:
+    """Where a falling value comes to the target, nearly but not above it, or the upper end of the range; and
+    how steeply it falls there.
 
     Logarithms of sizes and errors over those of steps are nearly lines, so that a few secants find the
     place. Where they jump, the interval that is left is halved.
@@ -142,4 +141,4 @@ def _seek(
             slope = steeper if steeper < -0.05 else slope
         guess = at + (target - _CLOSE / 2 - found) / slope
         at = guess if low < guess < high and i < _TRIES else (low + high) / 2
-    return min((t for t, v in known if v <= target), default=high)
+    return min((t for t, v in known if v <= target), default=high), slope

@@ -4,9 +4,11 @@ from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogra
 from cutlayer.codecs.reference.container import allocate, check_values, checksum, put_bytes, seal
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
+    ems_count,
     ems_decode,
     ems_dots,
     ems_encode,
+    ems_energy,
     ems_equal_levels,
     ems_levels,
     ems_pack,
@@ -26,9 +28,11 @@ __all__ = [
     "check_values",
     "checksum",
     "ems_contexts",
+    "ems_count",
     "ems_decode",
     "ems_dots",
     "ems_encode",
+    "ems_energy",
     "ems_equal_levels",
     "ems_levels",
     "ems_pack",

@@ -62,9 +62,32 @@ def _planes(levels: Tensor, shape: Geometry) -> Tensor:
 
 
 def ems_dots(a: Array, b: Array) -> Array:
-    """Products of the rows of two arrays of small integers, added up."""
-    result: Array = np.rint(a.astype(np.float64) @ b.astype(np.float64).T).astype(np.int64)
+    """Products of the rows of two matrices of small integers, or of many of them, added up."""
+    result: Array = np.rint(a.astype(np.float64) @ b.astype(np.float64).swapaxes(-1, -2)).astype(np.int64)
     return result
+
+
+def ems_energy(x: Tensor) -> float:
+    """The sum of squares of a row.
+
+    In a stated order, so that compiled kernels find the same number: of each 2^16 elements 32 sums, each of
+    every 32nd element, which are added up in turn.
+    """
+    values, total = x.cpu().numpy(), 0.0
+    for start in range(0, len(values), 1 << 16):
+        chunk = values[start : start + (1 << 16)].astype(np.float64)
+        squares = np.pad(chunk * chunk, (0, -len(chunk) % 32)).reshape(-1, 32)
+        # Accumulated, not summed: NumPy would add in an order of its own.
+        part = 0.0
+        for column in np.add.accumulate(squares, axis=0)[-1].tolist():
+            part += column
+        total += part
+    return total
+
+
+def ems_count(levels: Tensor, value: int) -> int:
+    """How many levels have the value."""
+    return int((levels == value).sum())
 
 
 def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
@@ -97,17 +120,19 @@ def _surroundings(levels: Tensor, shape: Geometry, most: int) -> Tensor:
     return kind
 
 
-def ems_sums(x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int) -> Array:
-    """Of the elements with each surroundings and level: their number, their parts, the parts squared."""
+def ems_sums(
+    x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int
+) -> tuple[Array, int]:
+    """By surroundings and level, the number of elements and their parts; of all, the parts squared."""
     parts = ems_parts(x, scale).long()
     key = levels.long()
     if kinds > 1:
         key += _surroundings(levels, shape, most) * (most + 1)
-    result = torch.zeros(3, kinds * (most + 1), dtype=torch.int64, device=x.device)
-    for row, value in zip(result, (torch.ones_like(parts), parts, parts * parts), strict=True):
+    result = torch.zeros(2, kinds * (most + 1), dtype=torch.int64, device=x.device)
+    for row, value in zip(result, (torch.ones_like(parts), parts), strict=True):
         row.scatter_add_(0, key, value)
-    sums: Array = result.view(3, kinds, most + 1)[:, :, :most].cpu().numpy()
-    return sums
+    sums: Array = result.view(2, kinds, most + 1)[:, :, :most].cpu().numpy()
+    return sums, int((parts * parts)[levels != most].sum())
 
 
 def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:
