@@ -110,17 +110,25 @@ class SectionWriter:
     ) -> Mask:
         """Levels with their statistics."""
         if model is None:
-            model = fit(levels.cpu().numpy(), shape, most, worth_rows(self.shape), self.kernels.ems_dots)
+            model = self.fitted(levels, shape, most)
         contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
         found = tables(histogram)
         cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
         # Frequencies take one byte or two; the rest is small.
         about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
-        about += model.weights.size + 2 * model.distance.size + len(found.starts) * (1 + 3 * most // 2)
+        about += self.model_size(model) + len(found.starts) * (1 + 3 * most // 2)
         if shape is not self.shape:
             cost *= self.shape.d / shape.d
         size = cost / 8 + _LANE_BYTES * self.shape.lanes + about
         return Mask(step, most, levels, contexts, model, found, size)
+
+    def fitted(self, levels: Tensor, shape: Geometry, most: int) -> Model:
+        """The weights of these levels' predictions."""
+        return fit(levels.cpu().numpy(), shape, most, worth_rows(self.shape), self.kernels.ems_dots)
+
+    def model_size(self, model: Model) -> int:
+        """About how many bytes a model takes."""
+        return model.weights.size + 2 * model.distance.size
 
     def kinds(self, most: int) -> int:
         """How many surroundings are told apart: none where tables would cost more than they save."""
