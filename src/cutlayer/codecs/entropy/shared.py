@@ -14,7 +14,12 @@ from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import NEIGHBOURS, Model, coarse, rounded, solve
 from cutlayer.codecs.entropy.transform import BLOCK
 
-PARENTS = (1, BLOCK, BLOCK * BLOCK)  # the next lower frequencies across and down, the channel before
+PARENTS = (
+    1,
+    BLOCK,
+    BLOCK * BLOCK,
+    2 * BLOCK * BLOCK,
+)  # the frequencies before, across and down; two channels
 GAINS = (1.0, 2.0, 4.0, 8.0)  # most coefficients are zero: enlarged, their small expectations are told apart
 _ELEMENTS = 1 << 20  # that a fit looks at
 _PLACES = 1 << 14  # of a channel, so that sums of products of levels below 32 are exact in float32
@@ -27,7 +32,6 @@ def fit_shared(levels: Array, shape: Geometry, most: int, cost: Callable[[Model]
     """Weights and constants by least squares, at the gain of least cost."""
     whole = shape.d // shape.sample
     a = levels.reshape(whole, shape.channels, shape.height, shape.width) >> coarse(most)
-    mean = a.sum((0, 2, 3), dtype=np.int64) / (whole * shape.height * shape.width)
     a = a[:: max(1, whole * shape.sample // _ELEMENTS)]
     features, places = _features(a), a.shape[0] * shape.height * shape.width
     moments = np.zeros((shape.channels, features.shape[1], features.shape[1]))
@@ -40,8 +44,8 @@ def fit_shared(levels: Array, shape: Geometry, most: int, cost: Callable[[Model]
     # A channel that varies a lot has no more to say than others.
     pooled = np.add.reduce(moments / (moments[:, -1, -1] + _LITTLE * places)[:, None, None], axis=0)
     weights = solve(pooled[None, :-1, :-1], pooled[None, :-1, -1])[0]
-    expected = total[:, :-1] / places
-    constants = mean - sum(w * expected[:, i] for i, w in enumerate(weights))
+    expected = total / places
+    constants = expected[:, -1] - sum(w * expected[:, i] for i, w in enumerate(weights))
     models = (_model(gain * weights, gain * constants) for gain in GAINS)
     return min(models, key=cost)
 

@@ -57,14 +57,20 @@ def coefficients(shape: Geometry) -> Geometry:
 def rotation(x: Tensor, shape: Geometry, largest: float) -> Array:
     """The axes of a section's channels, by falling energy, in 1/UNIT; `largest` is its largest magnitude."""
     planes = x.view(-1, shape.channels, shape.height * shape.width)
-    thin = max(1, planes.shape[0] * planes.shape[2] // _PLACES)
-    by_samples = min(thin, planes.shape[0])
-    part = planes[::by_samples, :, :: -(-thin // by_samples)].cpu().numpy()
-    # Integers, whose products float64 adds up exactly in whatever order.
-    part = np.rint(part.astype(np.float64) * (32767.0 / largest))
-    part = part.swapaxes(0, 1).reshape(shape.channels, -1)
-    axes: Array = np.rint(_axes(part @ part.T) * UNIT).clip(1 - UNIT, UNIT - 1).astype(np.int16)
-    return axes
+    # Some places of all samples, in other columns of every row. (At the end of a row, the next begins.)
+    thin = planes.shape[0] * planes.shape[2] // _PLACES | 1
+    last = planes.shape[2] - shape.width
+    here, right, below = (
+        np.rint(planes[:, :, i : last + i : thin].cpu().numpy().astype(np.float64) * (32767.0 / largest))
+        for i in (0, 1, shape.width)
+    )
+    # Blocks take out what neighbours have in common, so that most bits go into how they differ.
+    parts = [
+        p.swapaxes(0, 1).reshape(shape.channels, -1) for p in (here, 3 * (right - here), 3 * (below - here))
+    ]
+    # Of integers, which float64 adds up exactly in whatever order.
+    axes: Array = _axes(sum(p @ p.T for p in parts))
+    return np.rint(axes * UNIT).clip(1 - UNIT, UNIT - 1).astype(np.int16)
 
 
 def _axes(a: Array) -> Array:
