@@ -8,7 +8,7 @@ from typing_extensions import Buffer
 
 from cutlayer import _native as _n
 from cutlayer.codecs import native_entropy as _entropy
-from cutlayer.codecs.reference import transform as _transform
+from cutlayer.codecs import native_transform as _transform
 
 # Starting a thread costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17

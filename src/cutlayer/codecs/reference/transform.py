@@ -42,7 +42,7 @@ def ems_inverse(
     t = _sums(_sums(_rotated(t, rotation.T), 2), 3)
     planes = t.permute(0, 1, 4, 2, 5, 3).reshape(-1, shape.channels, down * BLOCK, across * BLOCK)
     found = planes[:, :, : shape.height, : shape.width].clamp(lowest, highest)
-    out.view(found.shape).copy_(found)
+    out.view(found.shape).copy_(found).add_(0.0)  # a zero is never -0
 
 
 def _rotated(t: Tensor, matrix: Array) -> Tensor:
