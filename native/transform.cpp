@@ -44,7 +44,7 @@ namespace avx2 {
 #endif
 #endif
 
-// AVX-512 gains nothing here that AVX2 does not.
+// Machines with AVX-512 take the loops for AVX2, too.
 const TransformKernels& transform_kernels() {
 #ifdef CUTLAYER_X86
   if (&kernels() == &avx512_kernels || &kernels() == &avx2_kernels) return avx2::table;

@@ -25,7 +25,7 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     """The section of least error that takes at most so many bytes, or else a very small one."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    first = writer.trial(writer.topmin / 3)
+    first = writer.trial(writer.first_step)
     step = _for_bytes(writer, first, budget * (1 - _CLOSE))
     model = _model_near(writer, first, step)
     moved = math.log(step / first.step)
@@ -57,7 +57,7 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         return _smallest(writer)
     if most <= 0:
         return None
-    first = writer.trial(writer.topmin / 3)
+    first = writer.trial(writer.first_step)
     share = writer.shape.d / writer.part_shape.d
     low, high = _range(writer)
     # Over the logarithm of levels a unit, so that errors fall.
@@ -65,7 +65,7 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         lambda u: math.log(max(1e-300, writer.means(writer.trial(math.exp(-u), first.model))[1] * share)),
         math.log(most),
         (-high, -low),
-        -math.log(writer.topmin / 3),
+        -math.log(writer.first_step),
         -2.0,
     )
     step = math.exp(-found)

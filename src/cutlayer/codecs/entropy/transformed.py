@@ -14,7 +14,7 @@ from cutlayer.codecs.entropy import search
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.reader import read_section
-from cutlayer.codecs.entropy.section import TRANSFORMED, Cursor, varint, wrong
+from cutlayer.codecs.entropy.section import MOST_LEVELS, TRANSFORMED, Cursor, varint, wrong
 from cutlayer.codecs.entropy.shared import fit_shared
 from cutlayer.codecs.entropy.tables import bits, tables
 from cutlayer.codecs.entropy.transform import LARGEST, MOST_STEP, UNIT, coefficients, rotation, transformable
@@ -23,6 +23,7 @@ from cutlayer.codecs.kernels import Kernels
 
 _TOPS = 8192  # one coefficient in so many travels as a value
 _MOST_TOPS = 16
+_USED = 0.9  # of a budget: good enough
 _NEAR = 0.985  # of the error that is allowed: good enough
 _TRIES = 6
 
@@ -59,26 +60,36 @@ class Transform:
     def within_bytes(self, budget: int) -> search.Made | None:
         """The section of least error that takes at most so many bytes; none if there is none."""
         head = self._head()
-        # The size in front takes up to five bytes.
-        left = budget - len(head) - 5
-        writer = self._writer(max(1, min(self.inner.d // _TOPS, left // 16))) if left > 0 else None
-        if writer is None:
+        left = budget - len(head) - 5  # the size in front takes up to five bytes
+        if left <= 0:
             return None
-        made = self._wrapped(head, search.within_bytes(writer, left))
-        return made if len(made[0]) <= budget else None
+        # About one coefficient is not zero for each so many bits.
+        some = self.y[0, :: max(1, self.inner.d >> 16) | 1].abs()
+        first = float(some.kthvalue(max(1, some.numel() - some.numel() * 2 * left // self.inner.d)).values)
+        tops, best = max(1, min(self.inner.d // _TOPS, left // 16)), None
+        while writer := self._writer(tops, first):
+            made = self._wrapped(head, search.within_bytes(writer, left))
+            if len(made[0]) <= budget:
+                best = made
+            tops *= 4
+            # With bytes to spare and no more levels to spend them on, more coefficients become values.
+            if len(made[0]) > _USED * budget or made[1] < MOST_LEVELS or tops > self.inner.d // _MOST_TOPS:
+                break
+        return best
 
     def within_error(self, most: float) -> search.Made | None:
         """The smallest section that leaves at most so much squared error; none if it cannot be done."""
         head, tops, allowed = self._head(), max(1, self.inner.d // _TOPS), 1.06 * most
         best: search.Made | None = None
-        writer = self._writer(tops)
+        first = (6 * most / self.inner.d) ** 0.5
+        writer = self._writer(tops, first)
         for _ in range(_TRIES):
             found = search.within_error(writer, allowed) if writer else None
             if found is None:  # not even the most levels are fine enough: more coefficients become values
                 tops *= 4
                 if writer is None or best or tops > self.inner.d // _MOST_TOPS:
                     break
-                writer = self._writer(tops)
+                writer = self._writer(tops, first)
                 continue
             made = self._wrapped(head, found)
             left = squared_error(made, self.x, self.shape, self.values, False, self.kernels)
@@ -90,11 +101,15 @@ class Transform:
             allowed *= 0.994 * most / left if left > 0 else 2.0
         return best
 
-    def _writer(self, tops: int) -> CoefficientWriter | None:
+    def _writer(self, tops: int, first_step: float) -> CoefficientWriter | None:
         top: Any = self.kernels.select_top(self.y, tops)
         if not top.largest <= as_float(LARGEST[self.values], self.values):
             return None  # does not fit the type of values
-        return CoefficientWriter(self.y, top, 0, self.values, True, self.inner, self.kernels)
+        writer = CoefficientWriter(self.y, top, 0, self.values, True, self.inner, self.kernels)
+        # Most of the range belongs to few coefficients: a search from its upper end begins far off.
+        if 0 < first_step < writer.first_step:
+            writer.first_step = first_step
+        return writer
 
     def _head(self) -> bytes:
         axes = self.axes.astype("<i2").tobytes()

@@ -54,6 +54,7 @@ class SectionWriter:
         code = magnitude - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
+        self.first_step = self.topmin / 3  # where a search begins
         self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
         self.part = self.spread(self.x)
         self.threshold = float(top.topmin[row])
