@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "ems.hpp"
+#include "transform.hpp"
 
 namespace nb = nanobind;
 
@@ -105,6 +106,16 @@ void bind_ems(nb::module_& m) {
     ems_rebuild(at<uint8_t>(levels), shape_of(shape), at<float>(table), kinds, most, at<float>(tops),
                 at<uint8_t>(signs), at<float>(out), threads);
   });
+  m.def("transform_forward", [](Address x, const Sizes& s, Address matrix, Address y, int threads) {
+    nb::gil_scoped_release free;
+    transform_forward(at<float>(x), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), at<float>(y), threads);
+  });
+  m.def("transform_inverse",
+        [](Address y, const Sizes& s, Address matrix, float lowest, float highest, Address x, int threads) {
+          nb::gil_scoped_release free;
+          transform_inverse(at<float>(y), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), lowest, highest,
+                            at<float>(x), threads);
+        });
 }
 
 }  // namespace cutlayer

@@ -30,6 +30,7 @@ SPECS = [
     "ems:levels=20,ratio=0.9,scope=sample",
     "ems:levels=3,rounding=floor,values=float32",
     "ems:levels=100,values=bfloat16",
+    "ems:error=0.05,transform=dct",
 ]
 HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1]
 

@@ -39,10 +39,20 @@ def tensor(signed: bool) -> torch.Tensor:
     return (x if signed else x.clamp(min=0)).float().view(4, 3, 5, 7)
 
 
+def planes(signed: bool) -> torch.Tensor:
+    """2 x 2 x 9 x 10 numbers that change slowly, large enough for a transform, from integers alone."""
+    sample, channel, y, x = (torch.arange(n).view(-1, *[1] * (3 - i)) for i, n in enumerate((2, 2, 9, 10)))
+    wave = ((3 * x + 5 * y + 7 * sample * channel + 11 * channel) % 40 - 20).abs() - 8 + (x * y * sample) % 5
+    return ((wave if signed else wave.clamp(min=0)).float() / 8).contiguous()
+
+
 def cases() -> dict[str, tuple[str, torch.Tensor]]:
     """All golden frames by file name."""
     return {
         f"v1-{name}-{kind}.cut": (spec, tensor(kind == "signed"))
         for name, spec in SPECS.items()
         for kind in ("plain", "signed")
+    } | {
+        "v1-ems-error-dct-plain.cut": ("ems:error=0.02,transform=dct", planes(False)),
+        "v1-ems-bpe-dct-signed.cut": ("ems:bpe=12.0,transform=dct,values=float32", planes(True)),
     }

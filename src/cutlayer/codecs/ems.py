@@ -10,9 +10,11 @@ from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import search
 from cutlayer.codecs.entropy.geometry import Geometry, geometry
-from cutlayer.codecs.entropy.reader import read_section
 from cutlayer.codecs.entropy.section import MOST_LEVELS, Cursor, wrong
+from cutlayer.codecs.entropy.transform import transformable
+from cutlayer.codecs.entropy.transformed import Transform, read, squared, squared_error
 from cutlayer.codecs.entropy.writer import SectionWriter
+from cutlayer.codecs.kernels import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
 from cutlayer.errors import HeaderError, ParameterError
@@ -48,6 +50,14 @@ class EntropyCodedMask(Codec):
     )
     values: str = fields.choice("float16", *VALUE_NAMES, help="type of the top values on the wire")
     scope: str = scope_field()
+    transform: str = fields.choice(
+        "none",
+        "none",
+        "dct",
+        "auto",
+        help="code elements, cosines of blocks, or what is better",
+        travels=False,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -58,6 +68,8 @@ class EntropyCodedMask(Codec):
             raise ParameterError(
                 f"ems: rounding={self.rounding} needs levels=, as in ems:levels=3,rounding=nearest"
             )
+        if self.transform != "none" and self.levels:
+            raise ParameterError(f"ems: transform={self.transform} needs bpe= or error=, not levels=")
         if not asked:
             object.__setattr__(self, "bpe", _DEFAULT_BPE)
 
@@ -84,7 +96,7 @@ class EntropyCodedMask(Codec):
         if self.bpe:  # top values take at most an eighth of what there is
             k = max(1, min(k, int(self.bpe * shape.d / 128)))
         parts, levels, signed = self._sections(x, writer, shape, k)
-        made = replace(self, bpe=0.0, error=0.0, levels=levels)
+        made = replace(self, bpe=0.0, error=0.0, levels=levels, transform="none")
         opened, offset = writer.open(made, sum(map(len, parts)), signed=signed)
         for part in parts:
             writer.kernels.put_bytes(opened, offset, part)
@@ -101,26 +113,51 @@ class EntropyCodedMask(Codec):
         budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
         parts, most = [], 1
         for row in range(len(x)):
-            found, count = None, k
-            section = SectionWriter(x, top, row, self._values, signed, shape, writer.kernels)
-            while found is None:
-                if self.levels:
-                    found = search.with_levels(section, self.levels, self.rounding), self.levels
-                elif self.bpe:
-                    found = search.within_bytes(section, budget)
-                    if len(found[0]) > budget and count > 1:  # fewer top values, then
-                        found, count = None, max(1, count // 4)
-                else:
-                    found = search.within_error(section, self._squared(x[row], section))
-                    if found is None:  # no number of levels is fine enough: more elements become top values
-                        count = self._more(count, shape.d)
-                if found is None:
-                    alone = x[row : row + 1]
-                    again = writer.kernels.select_top(alone, count)
-                    section = SectionWriter(alone, again, 0, self._values, signed, shape, writer.kernels)
+            found = self._transformed(x[row], shape, budget, writer.kernels)
+            if found is None or self.transform == "auto":
+                section = SectionWriter(x, top, row, self._values, signed, shape, writer.kernels)
+                plain = self._plain(x[row], section, budget)
+                found = plain if found is None else self._better(plain, found, x[row], section)
             parts.append(found[0])
             most = max(most, found[1])
         return parts, most, signed
+
+    def _transformed(self, x: Tensor, shape: Geometry, budget: int, kernels: Kernels) -> search.Made | None:
+        """A section of coefficients, if that is asked for and can be had."""
+        if self.transform == "none" or not transformable(shape):
+            return None
+        transform = Transform(x, shape, self._values, kernels)
+        if self.bpe:
+            return transform.within_bytes(budget)
+        return transform.within_error(self.error * squared(x))
+
+    def _better(self, a: search.Made, b: search.Made, x: Tensor, section: SectionWriter) -> search.Made:
+        """The smaller one; with a rate, the one of less error."""
+        if self.error:
+            return min(a, b, key=lambda made: len(made[0]))
+        how = (x, section.shape, self._values, section.signed, section.kernels)
+        return min(a, b, key=lambda made: squared_error(made, *how))
+
+    def _plain(self, x: Tensor, section: SectionWriter, budget: int) -> search.Made:
+        """A section of elements."""
+        count = section.count
+        while True:
+            if self.levels:
+                return search.with_levels(section, self.levels, self.rounding), self.levels
+            if self.bpe:
+                made = search.within_bytes(section, budget)
+                if len(made[0]) <= budget or count == 1:
+                    return made
+                count = max(1, count // 4)  # fewer top values, then
+            else:
+                found = search.within_error(section, self._squared(x, section))
+                if found:
+                    return found
+                count = self._more(count, section.shape.d)  # no levels are fine enough: more top values
+            again = section.kernels.select_top(x.view(1, -1), count)
+            section = SectionWriter(
+                x.view(1, -1), again, 0, self._values, section.signed, section.shape, section.kernels
+            )
 
     def _more(self, count: int, d: int) -> int:
         if count == d:
@@ -149,7 +186,7 @@ class EntropyCodedMask(Codec):
             start = reader.header.payload_offset + cursor.at
             body = Cursor(cursor.take(size))
             how = (self.levels, self.rounding == "mean", self._values, reader.header.signed)
-            work.append(read_section(body, reader.data, start, shape, *how, reader.kernels))
+            work.append(read(body, reader.data, start, shape, *how, reader.kernels))
         if cursor.at != len(reader.payload):
             raise wrong("bytes follow its end")
         for row, rebuild in zip(out, work, strict=True):

@@ -122,9 +122,9 @@ def integer(default: int, low: int, high: int, help: str, *, shown: bool = True,
     return field(default=default, metadata={_KEY: _Integer(help, shown, wire, low, high)})
 
 
-def choice(default: str, *options: str, help: str, shown: bool = False) -> Any:
-    """One of a few words."""
-    return field(default=default, metadata={_KEY: _Choice(help, shown, "B", options)})
+def choice(default: str, *options: str, help: str, shown: bool = False, travels: bool = True) -> Any:
+    """One of a few words. Without `travels`, only the encoder knows it."""
+    return field(default=default, metadata={_KEY: _Choice(help, shown, "B" if travels else "", options)})
 
 
 def seed() -> Any:

@@ -163,6 +163,16 @@ class Kernels(Protocol):
         signs: Tensor | None,
         out: Tensor,
     ) -> None: ...
+    def ems_forward(self, x: Tensor, shape: Geometry, rotation: NDArray[Any]) -> Tensor: ...
+    def ems_inverse(
+        self,
+        y: Tensor,
+        shape: Geometry,
+        rotation: NDArray[Any],
+        lowest: float,
+        highest: float,
+        out: Tensor,
+    ) -> None: ...
 
 
 FAULTS = {

@@ -8,6 +8,7 @@ from typing_extensions import Buffer
 
 from cutlayer import _native as _n
 from cutlayer.codecs import native_entropy as _entropy
+from cutlayer.codecs import native_transform as _transform
 
 # Starting a thread costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
@@ -22,6 +23,8 @@ ems_dots = _entropy.ems_dots
 ems_encode = _entropy.ems_encode
 ems_energy = _entropy.ems_energy
 ems_equal_levels = _entropy.ems_equal_levels
+ems_forward = _transform.ems_forward
+ems_inverse = _transform.ems_inverse
 ems_levels = _entropy.ems_levels
 ems_pack = _entropy.ems_pack
 ems_rebuild = _entropy.ems_rebuild

@@ -35,6 +35,7 @@ class Model:
     weights: Array  # int8 (rows, 1 + NEIGHBOURS): constant, left, above, above left, above right
     distance: Array  # uint8 (rows, parents); 0 for none
     parent: Array  # int8 (rows, parents)
+    shared: bool = False  # whether rows differ in their constants alone (and in parents that do not exist)
 
     @property
     def rows(self) -> int:
@@ -95,9 +96,9 @@ def _fitted(features: Array, own: bool, dots: Dots) -> Model:
     channels, n = features.shape[0], 1 + NEIGHBOURS
     moments = dots(features, features).astype(np.float64)
     left, right = moments[:, :n, :n], moments[:, :n, n]
-    solved = _solve(left, right)
+    solved = solve(left, right)
     if not own:
-        return Model(_rounded(solved), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8))
+        return Model(rounded(solved), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8))
     here = np.ascontiguousarray(features[:, n])
     # The sum of feature i of channel c times the level of channel p, at (i, c, p).
     cross = dots(features.reshape(channels * (n + 1), -1), here).astype(np.float64)
@@ -116,12 +117,12 @@ def _fitted(features: Array, own: bool, dots: Dots) -> Model:
         allowed[each, best] = False
         centred = levels[best] - cross[0][each, best, None] * cross[0] / here.shape[1]
         rest = rest - (rest[each, best] / energy[best])[:, None] * centred
-    solved = _solve(*_with_parents(left, right, cross[:n], levels, chosen))
-    weight = np.where(chosen < each[:, None], _rounded(solved[:, n:]), 0)
+    solved = solve(*_with_parents(left, right, cross[:n], levels, chosen))
+    weight = np.where(chosen < each[:, None], rounded(solved[:, n:]), 0)
     distance = np.where(weight != 0, each[:, None] - chosen, 0)
     far = distance > FARTHEST
     return Model(
-        _rounded(solved[:, :n]),
+        rounded(solved[:, :n]),
         np.where(far, 0, distance).astype(np.uint8),
         np.where(far, 0, weight).astype(np.int8),
     )
@@ -148,7 +149,7 @@ def _with_parents(
     return matrix, vector
 
 
-def _solve(matrix: Array, vector: Array) -> Array:
+def solve(matrix: Array, vector: Array) -> Array:
     """Many small positive semi-definite systems by elimination.
 
     Plain arithmetic and no library call, so that every machine finds the same weights.
@@ -167,6 +168,7 @@ def _solve(matrix: Array, vector: Array) -> Array:
     return solution
 
 
-def _rounded(weights: Array) -> Array:
-    rounded: Array = np.clip(np.rint(weights * UNIT), -127, 127).astype(np.int8)
-    return rounded
+def rounded(weights: Array) -> Array:
+    """Weights as they travel."""
+    result: Array = np.clip(np.rint(weights * UNIT), -127, 127).astype(np.int8)
+    return result

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.section import Cursor, Section, parse, wrong
+from cutlayer.codecs.entropy.section import MOST_STEP, Cursor, Section, parse, wrong
 from cutlayer.codecs.entropy.writer import PARTS, as_float
 from cutlayer.codecs.kernels import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
@@ -30,14 +30,19 @@ def read_section(
     values: int,
     signed: bool,
     kernels: Kernels,
+    largest: tuple[int, ...] = LARGEST,
+    most_step: float = MOST_STEP,
 ) -> Callable[[Tensor], None]:
-    """Decode levels and top values of the section at `start` in the frame; the rest is left to be called."""
-    section = parse(cursor, shape, levels, means, LARGEST[values])
+    """Decode levels and top values of the section at `start` in the frame; the rest is left to be called.
+
+    No top value may be larger than `largest` (bits, of each type of values), and no step than `most_step`.
+    """
+    section = parse(cursor, shape, levels, means, largest[values], most_step)
     width = section.width + signed
     raw = _stream(cursor, frame, start, section.tops, width, kernels)
     code = raw >> 1 if signed else raw
-    if int(code.max()) + section.low > LARGEST[values]:
-        raise wrong("a top value is infinite or not a number")
+    if int(code.max()) + section.low > largest[values]:
+        raise wrong("a top value is too large, infinite or not a number")
     tops = _as_floats(code + section.low, values)
     if signed:
         tops = torch.where(raw & 1 > 0, -tops, tops)

@@ -27,7 +27,7 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     """The section of least error that takes at most so many bytes, or else a very small one."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    first = writer.trial(writer.topmin / 3, writer.fitted(writer.topmin / 3))
+    first = writer.trial(writer.first_step, writer.fitted(writer.first_step))
     step, slope = _for_bytes(writer, first, budget * (1 - 1.5 * _CLOSE))
     model = _model_near(writer, first, step)
     fitting: Mask | None = None
@@ -63,7 +63,7 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         lambda u: math.log(max(1e-300, writer.trial_error(math.exp(-u)))),
         math.log(most * (1 - _CLOSE)),
         (-high, -low),
-        -math.log(writer.topmin / 3),
+        -math.log(writer.first_step),
         -2.0,
     )
     step = math.exp(-found)

@@ -15,7 +15,10 @@ from cutlayer.errors import PayloadError
 
 SURROUNDINGS = 16  # of an element, where reconstruction tells them apart
 MOST_LEVELS = 127
+MOST_STEP = 2.0**120  # the largest level of the largest step must stay a float32
 STORED, CODED = 0, 1
+TRANSFORMED = 2  # what follows is the coefficients' own section
+ONE, OWN, SHARED = 0, 1, 2  # rows of weights: one, one for each channel, one with constants for each channel
 
 Array = NDArray[Any]
 
@@ -51,17 +54,22 @@ def head(section: Section) -> bytes:
         out += struct.pack("<fB", section.means.step, len(section.means.offsets))
         out += section.means.offsets.astype(np.int8).tobytes()
     if section.model and section.tables:
-        model, found = section.model, section.tables
-        out += bytes([int(model.rows > 1), model.distance.shape[1]])
-        rows = np.concatenate(
-            [model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1
-        )
-        out += rows.tobytes()
+        found = section.tables
+        out += _model_bytes(section.model)
         out.append(len(found.starts))
         out += bytes(found.starts[1:])
         out += b"".join(map(varint, found.frequencies[:, :-1].ravel().tolist()))
         out += b"".join(map(varint, section.words))
     return bytes(out)
+
+
+def _model_bytes(model: Model) -> bytes:
+    kind = SHARED if model.shared else OWN if model.rows > 1 else ONE
+    rows = np.concatenate([model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1)
+    out = bytes([kind, model.distance.shape[1]])
+    if model.shared:  # the last channel has all parents
+        return out + rows[-1, 1:].tobytes() + rows[:, 0].tobytes()
+    return out + rows.tobytes()
 
 
 def varint(value: int) -> bytes:
@@ -113,7 +121,14 @@ class Cursor:
         return np.frombuffer(self.take(size), dtype).reshape(shape).copy()
 
 
-def parse(cursor: Cursor, shape: Geometry, most_levels: int, means: bool, largest: int) -> Section:
+def parse(
+    cursor: Cursor,
+    shape: Geometry,
+    most_levels: int,
+    means: bool,
+    largest: int,
+    most_step: float = MOST_STEP,
+) -> Section:
     """Read and check a section's head; the streams follow at the cursor. `largest`: of all value bits."""
     coding, levels = cursor.byte(), cursor.byte()
     if coding > CODED or not 1 <= levels <= most_levels:
@@ -123,7 +138,7 @@ def parse(cursor: Cursor, shape: Geometry, most_levels: int, means: bool, larges
     width = cursor.byte()
     if tops == 0 or width > largest.bit_length():
         raise wrong(f"{tops} top values of {width} bits")
-    found = _means(cursor, levels) if means else None
+    found = _means(cursor, levels, most_step) if means else None
     if coding == STORED:
         return Section(levels, tops, low, width, found, None, None)
     model = _model(cursor, shape.channels)
@@ -133,25 +148,34 @@ def parse(cursor: Cursor, shape: Geometry, most_levels: int, means: bool, larges
     return Section(levels, tops, low, width, found, model, tables, words)
 
 
-def _means(cursor: Cursor, levels: int) -> Means:
+def _means(cursor: Cursor, levels: int, most_step: float) -> Means:
     step, surroundings = struct.unpack("<fB", cursor.take(5))
-    # The largest level of the largest step must stay a float32.
-    if not 0 < step < 2.0**120 or surroundings not in (1, SURROUNDINGS):
+    if not 0 < step < most_step or surroundings not in (1, SURROUNDINGS):
         raise wrong(f"a step of {step} and {surroundings} kinds of surroundings")
     return Means(step, cursor.array(np.int8, surroundings, levels))
 
 
 def _model(cursor: Cursor, channels: int) -> Model:
-    own, parents = cursor.byte(), cursor.byte()
-    if own > 1 or parents > PARENTS:
+    kind, parents = cursor.byte(), cursor.byte()
+    if kind > SHARED or parents > PARENTS:
         raise wrong(f"{parents} parents of a channel")
-    rows = channels if own else 1
-    raw = cursor.array(np.uint8, rows, 1 + NEIGHBOURS + 2 * parents)
+    rows = channels if kind else 1
+    width = 1 + NEIGHBOURS + 2 * parents
+    if kind == SHARED:
+        raw = np.empty((rows, width), np.uint8)
+        raw[:, 1:] = cursor.array(np.uint8, width - 1)
+        raw[:, 0] = cursor.array(np.uint8, rows)
+    else:
+        raw = cursor.array(np.uint8, rows, width)
     weights, distance = raw[:, : 1 + NEIGHBOURS], raw[:, 1 + NEIGHBOURS : 1 + NEIGHBOURS + parents]
-    if (distance.astype(np.int64) > np.arange(rows)[:, None]).any():
+    before_all = distance.astype(np.int64) > np.arange(rows)[:, None]
+    if kind == SHARED:
+        distance[before_all] = 0
+    elif before_all.any():
         raise wrong("a channel depends on one that does not exist")
     parent = raw[:, 1 + NEIGHBOURS + parents :]
-    return Model(*(np.ascontiguousarray(a) for a in (weights.view(np.int8), distance, parent.view(np.int8))))
+    weights, distance, parent = (np.ascontiguousarray(a) for a in (weights, distance, parent))
+    return Model(weights.view(np.int8), distance, parent.view(np.int8), kind == SHARED)
 
 
 def _tables(cursor: Cursor, symbols: int) -> Tables:

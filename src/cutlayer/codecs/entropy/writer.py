@@ -54,6 +54,7 @@ class SectionWriter:
         code = magnitude - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
+        self.first_step = self.topmin / 3  # where a search begins
         self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
         self.part = self.spread(self.x)
         # Weights are fitted to other elements than those on which they are tried: on their own they look
@@ -137,11 +138,15 @@ class SectionWriter:
         cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
         # Frequencies take one byte or two; the rest is small.
         about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
-        about += model.weights.size + 2 * model.distance.size + len(found.starts) * (1 + 3 * most // 2)
+        about += self.model_size(model) + len(found.starts) * (1 + 3 * most // 2)
         if shape is not self.shape:
             cost *= self.shape.d / shape.d
         size = cost / 8 + _LANE_BYTES * self.shape.lanes + about
         return Mask(step, most, levels, contexts, model, found, size)
+
+    def model_size(self, model: Model) -> int:
+        """About how many bytes a model takes."""
+        return model.weights.size + 2 * model.distance.size
 
     def kinds(self, most: int) -> int:
         """How many surroundings are told apart: none where tables would cost more than they save."""

@@ -21,6 +21,7 @@ from cutlayer.codecs.reference.entropy import (
 from cutlayer.codecs.reference.mask import ms_decode, ms_encode
 from cutlayer.codecs.reference.select import select_top
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
+from cutlayer.codecs.reference.transform import ems_forward, ems_inverse
 from cutlayer.codecs.reference.uniform import qu_decode, qu_encode, ranges
 
 __all__ = [
@@ -34,6 +35,8 @@ __all__ = [
     "ems_encode",
     "ems_energy",
     "ems_equal_levels",
+    "ems_forward",
+    "ems_inverse",
     "ems_levels",
     "ems_pack",
     "ems_rebuild",

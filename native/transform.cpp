@@ -1,0 +1,111 @@
+#include "transform.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "kernels.hpp"
+#include "parallel.hpp"
+
+namespace cutlayer {
+namespace {
+
+struct TransformKernels {
+  void (*rotate)(const float* in, const float* matrix, size_t channels, size_t n, float* out);
+  void (*cosines)(float* t, size_t n, size_t stride);
+  void (*sums)(float* t, size_t n, size_t stride);
+};
+
+constexpr float over(int n) { return float(n) / 65536.0f; }
+constexpr float kCosines[8][4] = {
+    {over(23170), over(23170), over(23170), over(23170)},   {over(32138), over(27246), over(18205), over(6393)},
+    {over(30274), over(12540), over(-12540), over(-30274)}, {over(27246), over(-6393), over(-32138), over(-18205)},
+    {over(23170), over(-23170), over(-23170), over(23170)}, {over(18205), over(-32138), over(6393), over(27246)},
+    {over(12540), over(-30274), over(30274), over(-12540)}, {over(6393), over(-18205), over(27246), over(-32138)}};
+
+namespace generic {
+#include "transform.inc"
+}  // namespace generic
+
+#ifdef CUTLAYER_X86
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2")
+#endif
+namespace avx2 {
+#include "transform.inc"
+}  // namespace avx2
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+
+// Machines with AVX-512 take the loops for AVX2, too.
+const TransformKernels& transform_kernels() {
+#ifdef CUTLAYER_X86
+  if (&kernels() == &avx512_kernels || &kernels() == &avx2_kernels) return avx2::table;
+#endif
+  return generic::table;
+}
+
+// One plane to blocks: place down, place across, block. Borders fill up blocks.
+void gather(const float* x, const TransformShape& shape, float* t) {
+  const size_t across = shape.across(), n = shape.blocks();
+  for (size_t row = 0; row < 8 * shape.down(); ++row) {
+    const float* from = x + std::min(row, shape.height - 1) * shape.width;
+    float* to = t + row % 8 * 8 * n + row / 8 * across;
+    for (size_t b = 0; b < across; ++b)
+      for (size_t j = 0; j < 8; ++j) to[j * n + b] = from[std::min(8 * b + j, shape.width - 1)];
+  }
+}
+
+void scatter(const float* t, const TransformShape& shape, float lowest, float highest, float* x) {
+  const size_t n = shape.blocks();
+  for (size_t row = 0; row < shape.height; ++row) {
+    const float* from = t + row % 8 * 8 * n + row / 8 * shape.across();
+    float* to = x + row * shape.width;
+    for (size_t b = 0; 8 * b < shape.width; ++b)
+      for (size_t j = 0; j < std::min<size_t>(8, shape.width - 8 * b); ++j)
+        // A zero is never -0.
+        to[8 * b + j] = std::min(std::max(from[j * n + b], lowest), highest) + 0.0f;
+  }
+}
+
+}  // namespace
+
+void transform_forward(const float* x, const TransformShape& shape, const float* matrix, float* y, int threads) {
+  const auto& kernel = transform_kernels();
+  const size_t plane = shape.height * shape.width, n = shape.blocks(), coefficients = shape.channels * 64 * n;
+  parallel(threads, shape.samples, [&](size_t sample) {
+    std::vector<float> room(coefficients);
+    for (size_t c = 0; c < shape.channels; ++c) {
+      float* t = room.data() + c * 64 * n;
+      gather(x + (sample * shape.channels + c) * plane, shape, t);
+      for (size_t i = 0; i < 8; ++i) kernel.cosines(t + i * 8 * n, n, n);
+      kernel.cosines(t, 8 * n, 8 * n);
+    }
+    kernel.rotate(room.data(), matrix, shape.channels, 64 * n, y + sample * coefficients);
+  });
+}
+
+void transform_inverse(const float* y, const TransformShape& shape, const float* matrix, float lowest, float highest,
+                       float* x, int threads) {
+  const auto& kernel = transform_kernels();
+  const size_t plane = shape.height * shape.width, n = shape.blocks(), coefficients = shape.channels * 64 * n;
+  parallel(threads, shape.samples, [&](size_t sample) {
+    std::vector<float> room(coefficients);
+    kernel.rotate(y + sample * coefficients, matrix, shape.channels, 64 * n, room.data());
+    for (size_t c = 0; c < shape.channels; ++c) {
+      float* t = room.data() + c * 64 * n;
+      kernel.sums(t, 8 * n, 8 * n);
+      for (size_t i = 0; i < 8; ++i) kernel.sums(t + i * 8 * n, n, n);
+      scatter(t, shape, lowest, highest, x + (sample * shape.channels + c) * plane);
+    }
+  });
+}
+
+}  // namespace cutlayer

@@ -1,0 +1,307 @@
+"""The transform of `ems`: fewer bits for smooth maps, the same promises, and errors with names."""
+
+import math
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import cutlayer
+from cutlayer.codecs import kernels, reference
+from cutlayer.codecs.entropy.geometry import geometry
+from cutlayer.codecs.entropy.section import TRANSFORMED
+from cutlayer.codecs.entropy.transform import BLOCK, COSINES, UNIT, coefficients, rotation
+from cutlayer.errors import ParameterError, PayloadError
+from cutlayer.split import relative_error
+
+
+def smooth(*shape: int, seed: int = 0) -> torch.Tensor:
+    """Few sources, mixed into many channels, that change slowly over the plane."""
+    generator = torch.Generator().manual_seed(seed)
+    n, c, h, w = shape
+    base = torch.randn(n, 3, h // 6 + 2, w // 6 + 2, generator=generator)
+    base = torch.nn.functional.interpolate(base, (h, w), mode="bilinear")
+    mixed = torch.einsum("cd,ndhw->nchw", torch.randn(c, 3, generator=generator), base)
+    return mixed + 0.02 * torch.randn(n, c, h, w, generator=generator)
+
+
+SIGNED = smooth(32, 6, 32, 40)
+MAP = SIGNED.relu()
+TENSORS = {"plain": MAP, "signed": SIGNED, "odd": smooth(30, 5, 35, 29).relu(), "3-d": SIGNED[:, 0]}
+
+
+def coding(frame: bytes) -> int:
+    """The first byte of the first section, behind its size."""
+    payload = frame[cutlayer.inspect(frame).header_bytes :]
+    return payload[next(i for i, byte in enumerate(payload) if byte < 0x80) + 1]
+
+
+def encode(x: torch.Tensor, how: str) -> bytes:
+    return cutlayer.codec(f"ems:{how}").encode(x)
+
+
+def test_the_cosines_are_cosines() -> None:
+    for u in range(BLOCK):
+        for i in range(BLOCK // 2):
+            exact = math.sqrt(1 / 8) if u == 0 else math.cos(math.pi * u * (2 * i + 1) / 16) / 2
+            assert COSINES[u, i] == round(exact * 65536) / 65536
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5, 32])
+def test_a_rotation_keeps_lengths_and_gathers_energy(channels: int) -> None:
+    x = smooth(6, channels, 16, 16)
+    found = rotation(x.flatten(), geometry(tuple(x.shape), 1), float(x.abs().max())).astype(np.float64) / UNIT
+    assert np.abs(found @ found.T - np.eye(channels)).max() < 1e-3
+    energy = (found @ x.transpose(0, 1).flatten(1).double().numpy()) ** 2
+    if channels > 3:  # there are only three sources
+        assert energy[:3].sum() > 0.98 * energy.sum()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 8, 8), (2, 3, 9, 17), (4, 13, 30)])
+def test_there_and_back(shape: tuple[int, ...]) -> None:
+    x, where = torch.randn(shape, generator=torch.Generator().manual_seed(1)), geometry(shape, 1)
+    axes = rotation(x.flatten(), where, 4.0)
+    y = reference.ems_forward(x.flatten(), where, axes)
+    assert y.numel() == coefficients(where).d
+    back = torch.empty(x.numel())
+    reference.ems_inverse(y, where, axes, -10.0, 10.0, back)
+    assert relative_error(x.flatten(), back) < 1e-7
+    reference.ems_inverse(y, where, axes, -0.5, 0.25, back)
+    assert (float(back.min()), float(back.max())) == (-0.5, 0.25)
+
+
+@pytest.mark.parametrize("error", [0.1, 0.01, 0.0005])
+@pytest.mark.parametrize("name", TENSORS)
+def test_an_error_is_kept_and_used(name: str, error: float) -> None:
+    x = TENSORS[name]
+    frame = encode(x, f"error={error},transform=dct")
+    assert coding(frame) == TRANSFORMED
+    assert 0.9 * error < relative_error(x, cutlayer.decode(frame)) <= error
+
+
+@pytest.mark.parametrize("bpe", [0.2, 0.5, 2.0])
+@pytest.mark.parametrize("name", ["plain", "signed", "odd"])
+def test_a_rate_is_kept_and_used(name: str, bpe: float) -> None:
+    x = TENSORS[name]
+    frame = encode(x, f"bpe={bpe},transform=dct")
+    assert coding(frame) == TRANSFORMED
+    assert 0.9 * bpe < 8 * len(frame) / x.numel() <= bpe
+    assert relative_error(x, cutlayer.decode(frame)) < 0.5
+
+
+def test_smooth_maps_take_fewer_bits() -> None:
+    assert len(encode(MAP, "error=0.02,transform=dct")) < 0.7 * len(encode(MAP, "error=0.02"))
+
+
+@pytest.mark.parametrize("name", ["smooth", "rough"])
+def test_auto_takes_what_is_better(name: str) -> None:
+    x = MAP if name == "smooth" else torch.randn(9, 5, 16, 16, generator=torch.Generator().manual_seed(2))
+    by_error = {how: encode(x, f"error=0.05,transform={how}") for how in ("none", "dct", "auto")}
+    assert by_error["auto"] == min(by_error["none"], by_error["dct"], key=len)
+    by_rate = {how: encode(x, f"bpe=0.8,transform={how}") for how in ("none", "dct", "auto")}
+    left = {how: relative_error(x, cutlayer.decode(frame)) for how, frame in by_rate.items()}
+    assert left["auto"] == min(left.values())
+    assert (coding(by_error["auto"]) == TRANSFORMED) == (name == "smooth")
+
+
+@pytest.mark.parametrize(
+    "x", [torch.rand(500), torch.rand(20, 30), torch.rand(4, 3, 7, 30), torch.rand(1, 200, 8, 8)]
+)
+def test_what_has_no_planes_or_too_many_is_coded_as_before(x: torch.Tensor) -> None:
+    for how in ("error=0.05", "bpe=3.0"):
+        assert encode(x, f"{how},transform=dct") == encode(x, f"{how},transform=auto") == encode(x, how)
+
+
+@pytest.mark.parametrize(
+    "x", [torch.zeros(2, 3, 8, 8), torch.ones(2, 3, 8, 9), -torch.ones(1, 1, 16, 16), MAP[:1] * 1e-30]
+)
+@pytest.mark.parametrize("how", ["error=0.1", "bpe=8.0"])
+def test_edges(how: str, x: torch.Tensor) -> None:
+    y = cutlayer.decode(encode(x, f"{how},values=float32,transform=dct"))
+    assert relative_error(x, y) <= 0.1 if x.any() else torch.equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("values", ["float16", "float32", "bfloat16"])
+def test_values_at_the_end_of_their_type(values: str, dtype: torch.dtype) -> None:
+    x = (MAP / MAP.max() * 65000).to(dtype)
+    y = cutlayer.decode(encode(x, f"error=0.01,transform=dct,values={values}"))
+    assert relative_error(x.float(), y.float()) <= 0.01
+    huge = (MAP / MAP.max() * 1e38).clamp(max=1e38)
+    y = cutlayer.decode(encode(huge, "error=0.01,transform=dct,values=float32"))
+    assert torch.isfinite(y).all()
+
+
+def test_an_error_that_coefficients_cannot_reach_is_reached_without_them() -> None:
+    frame = encode(MAP, "error=1e-8,transform=dct,values=float32")
+    assert relative_error(MAP, cutlayer.decode(frame)) <= 1e-8
+
+
+def test_levels_and_transforms_exclude_each_other() -> None:
+    with pytest.raises(ParameterError, match="needs bpe= or error="):
+        cutlayer.codec("ems:levels=3,transform=dct")
+    with pytest.raises(ParameterError, match="one of none, dct, auto"):
+        cutlayer.codec("ems:bpe=1,transform=fft")
+    assert str(cutlayer.codec("ems:bpe=1.0,transform=auto")) == "ems:bpe=1.0,transform=auto"
+
+
+def test_a_sample_does_not_depend_on_its_batch_mates() -> None:
+    codec = cutlayer.codec("ems:error=0.05,transform=dct,scope=sample")
+    x = smooth(3, 2, 64, 64)
+    before = cutlayer.decode(codec.encode(x))
+    assert relative_error(x, before) <= 0.05
+    x[1:] *= 100
+    assert torch.equal(cutlayer.decode(codec.encode(x))[0], before[0])
+
+
+@pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
+@pytest.mark.parametrize("name", TENSORS)
+def test_the_compiled_transform_gives_the_bits_of_the_reference(name: str) -> None:
+    from cutlayer import _native
+    from cutlayer.codecs import native
+
+    x, where = TENSORS[name].flatten(), geometry(tuple(TENSORS[name].shape), 1)
+    axes = rotation(x, where, float(x.abs().max()))
+    y, back = reference.ems_forward(x, where, axes), torch.empty_like(x)
+    reference.ems_inverse(y, where, axes, -0.1, 1.0, back)
+    try:
+        for isa in ("generic", "avx2", "avx512"):
+            if _native.force_instruction_set(isa):
+                found = torch.empty_like(x)
+                native.ems_inverse(y, where, axes, -0.1, 1.0, found)
+                assert native.ems_forward(x, where, axes).numpy().tobytes() == y.numpy().tobytes(), isa
+                assert found.numpy().tobytes() == back.numpy().tobytes(), isa
+    finally:
+        _native.force_instruction_set(None)
+
+
+@pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
+@pytest.mark.parametrize("name", ["plain", "signed", "odd", "3-d"])
+def test_every_instruction_set_gives_the_bytes_of_the_reference(name: str) -> None:
+    from cutlayer import _native
+
+    x = TENSORS[name][:2, ..., :9, :15]
+    x = (x if x.dim() == 3 else x[:, :2]).contiguous()  # the reference goes place by place
+    with kernels.using("reference"):
+        frame = encode(x, "error=0.03,transform=dct")
+        decoded = cutlayer.decode(frame).numpy().tobytes()
+    try:
+        for isa in ("generic", "avx2", "avx512"):
+            if _native.force_instruction_set(isa):
+                assert encode(x, "error=0.03,transform=dct") == frame, isa
+                assert cutlayer.decode(frame).numpy().tobytes() == decoded, isa
+    finally:
+        _native.force_instruction_set(None)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(8, 20), st.integers(8, 20)),
+    st.sampled_from(["error=0.2", "error=0.004", "bpe=1.5", "bpe=6.0"]),
+    st.sampled_from(["dct", "auto"]),
+    st.booleans(),
+)
+def test_round_trips(shape: tuple[int, int, int, int], how: str, transform: str, signed: bool) -> None:
+    x = smooth(*shape, seed=sum(shape))
+    x = x if signed else x.relu()
+    frame = encode(x, f"{how},transform={transform}")
+    y = cutlayer.decode(frame)
+    assert y.shape == x.shape
+    if coding(frame) == TRANSFORMED:
+        assert x.min() <= y.min()
+        assert y.max() <= x.max()
+    if how.startswith("error"):
+        assert relative_error(x, y) <= float(how[6:])
+
+
+def test_the_number_of_threads_does_not_show() -> None:
+    x = smooth(20, 8, 32, 32).relu()
+    before = torch.get_num_threads()
+    found = set()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            frame = encode(x, "error=0.03,transform=auto")
+            found.add((frame, cutlayer.decode(frame).numpy().tobytes()))
+    finally:
+        torch.set_num_threads(before)
+    assert len(found) == 1
+
+
+def forged(frame: bytes, at: int, new: bytes) -> bytes:
+    """With other bytes at a place of the first section, and the right checksum."""
+    changed = bytearray(frame)
+    start = cutlayer.inspect(frame).header_bytes
+    start += next(i for i, byte in enumerate(frame[start:]) if byte < 0x80) + 1
+    changed[start + at : start + at + len(new)] = new
+    changed[4:8] = struct.pack("<I", zlib.crc32(changed[8:]))
+    return bytes(changed)
+
+
+INNER = 1 + 8 + 2 * 6 * 6  # where the coefficients' own section begins
+
+
+@pytest.mark.parametrize(
+    ("at", "new", "match"),
+    [
+        (1, struct.pack("<ff", 1.0, 0.0), "between 1.0 and 0.0"),
+        (1, struct.pack("<ff", -math.inf, 0.0), "between -inf and 0.0"),
+        (5, struct.pack("<f", math.nan), "and nan"),
+        (9, struct.pack("<h", -32768), "rotation"),
+        (INNER, b"\x02", "coding 2"),
+        (INNER, b"\x03", "coding 3"),
+        (0, b"\x03", "coding 3"),
+        (0, b"\x01", "malformed"),
+    ],
+)
+def test_forged_sections_are_refused_by_name(at: int, new: bytes, match: str) -> None:
+    frame = encode(MAP, "error=0.05,transform=dct")
+    cutlayer.decode(forged(frame, 0, b"\x02"))
+    with pytest.raises(PayloadError, match=match):
+        cutlayer.decode(forged(frame, at, new))
+
+
+def test_a_step_that_could_overflow_is_refused() -> None:
+    frame = encode(MAP, "error=0.05,transform=dct,values=float32")
+    section = frame[frame.index(struct.pack("<ff", float(MAP.min()), float(MAP.max()))) - 1 :]
+    # Behind coding and levels come two varints and a width, then the step.
+    at = INNER + 2
+    for _ in range(2):
+        while section[at] & 0x80:
+            at += 1
+        at += 1
+    assert 0 < struct.unpack_from("<f", section, at + 1)[0] < 10
+    with pytest.raises(PayloadError, match="a step of"):
+        cutlayer.decode(forged(frame, at + 1, struct.pack("<f", 2.0**90)))
+    assert torch.isfinite(cutlayer.decode(forged(frame, at + 1, struct.pack("<f", 2.0**89)))).all()
+
+
+def test_a_tensor_without_planes_cannot_be_transformed() -> None:
+    frame = encode(torch.rand(20, 30), "error=0.05")
+    with pytest.raises(PayloadError, match="1 x 30 in 1 channels"):
+        cutlayer.decode(forged(frame, 0, bytes([TRANSFORMED])))
+    exact = cutlayer.codec("ems:levels=3,rounding=floor").encode(MAP)
+    with pytest.raises(PayloadError, match="transformed"):
+        cutlayer.decode(forged(exact, 0, bytes([TRANSFORMED])))
+
+
+@pytest.mark.parametrize("implementation", kernels.available())
+def test_every_byte_of_a_section_counts(implementation: str) -> None:
+    """Whichever byte is changed, the frame is refused by name or decodes to finite values."""
+    x = MAP[:1, :2, :8, :9].contiguous()
+    frame = encode(x, "error=0.05,transform=dct")
+    assert coding(frame) == TRANSFORMED
+    refused = 0
+    with kernels.using(implementation):
+        size = cutlayer.inspect(frame).payload_bytes - 2
+        # Where the head is, and here and there in what follows.
+        for at in [*range(0, 27, 3), *range(27, size, 3 if implementation == "native" else 40)]:
+            try:
+                assert torch.isfinite(cutlayer.decode(forged(frame, at, b"\xa5"))).all()
+            except PayloadError:
+                refused += 1
+    assert refused > 1
