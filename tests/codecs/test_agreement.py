@@ -110,7 +110,7 @@ def test_small_tensors(text: str, array: np.ndarray) -> None:
     alike(text, array)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(entropy, arrays(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=6)))
 def test_small_tensors_with_an_entropy_code(text: str, array: np.ndarray) -> None:
     alike(text, array)
