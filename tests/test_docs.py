@@ -70,7 +70,7 @@ def test_code_of_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -
         env={**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
     )
     assert run.returncode == 0, f"{name(page)} (line numbers are the page's):\n{run.stderr}"
     outputs = run.stdout.split(SEPARATOR)[:-1]
