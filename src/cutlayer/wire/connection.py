@@ -29,7 +29,7 @@ from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
 from cutlayer.wire.gauge import Gauge
 from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
-from cutlayer.wire.protocol import TRAIN, VERSION, message_class
+from cutlayer.wire.protocol import LISTENING, TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Parts, Reliable
 from cutlayer.wire.service import FAST
 from cutlayer.wire.shaping import shaped
@@ -195,9 +195,14 @@ class Connection:
         )
         if self._claims is not None:
             hello.claims = self._claims
-        await call.write(message_class("Up")(hello=hello))
         try:
-            return await asyncio.wait_for(call.read(), _ANSWER)
+            async with asyncio.timeout(_ANSWER):
+                # Nothing is written before the server says that it listens: see `_write`.
+                if LISTENING not in (await call.initial_metadata() or ()):
+                    return await call.read()
+                reading = asyncio.ensure_future(call.read())
+                await _write(call, message_class("Up")(hello=hello))
+                return await reading
         except TimeoutError:
             return grpc.aio.EOF
 
@@ -211,7 +216,7 @@ class Connection:
         try:
             await asyncio.wait((answer, reading), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                await call.write(message_class("Up")(ready=answer.result()))
+                await _write(call, message_class("Up")(ready=answer.result()))
             return await reading
         finally:
             reading.cancel()
@@ -279,6 +284,16 @@ class Connection:
         self._over = True
         self.events.put(Event("goodbye", (code, goodbye.reason)))
         return None
+
+
+async def _write(call: Any, up: Any) -> None:
+    """Write, while somebody reads: if the server has left, its last word says why.
+
+    A write to a stream that the server has ended fails with a status of gRPC's own, "Internal error from
+    Core", which then hides the server's.
+    """
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await call.write(up)
 
 
 def options() -> list[tuple[str, int]]:

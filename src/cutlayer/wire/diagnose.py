@@ -43,7 +43,7 @@ def explain(
         )
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:
         return UnreachableError(f"{address}: the server did not answer in time; is it overloaded or frozen?")
-    if code == grpc.StatusCode.UNAVAILABLE:
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL):  # the latter while something was sent
         found = diagnose(address, security, timeout)
         return found or UnreachableError(f"{address}: the connection was lost ({details}); try again")
     return UnreachableError(f"{address}: {code.name.lower().replace('_', ' ')}: {details}")

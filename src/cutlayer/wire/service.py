@@ -20,7 +20,7 @@ from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.peer import Stream
-from cutlayer.wire.protocol import TRAINING, VERSION, message_class
+from cutlayer.wire.protocol import LISTENING, TRAINING, VERSION, message_class
 from cutlayer.wire.shaping import Write, shaped
 
 _PING = 20_000
@@ -72,6 +72,7 @@ class Service:
         except CutlayerError as error:
             self._refused("credential", error)
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+        await context.send_initial_metadata(((LISTENING, str(VERSION)),))
         stream = Stream(background().soon)
         client = None
         try:
