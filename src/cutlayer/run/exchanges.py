@@ -24,10 +24,10 @@ Exchange = Callable[["Loop", Step], tuple[Step, list[float]]]
 def per_client(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """The paper's form: a pass for each client, server gradients averaged, one update."""
     losses = []
-    step = loop.gather(step, 2, loop.take_batch)
+    step = loop.dialogue.gather_batches(step)
     for client, weight in zip(step.clients, shares(step.samples, loop.weighting), strict=True):
         losses.append(_one(loop, step, client, weight))
-        loop.collect(step, wait=False)
+        loop.turns.collect(step, wait=False)
     loop.update_server(step)
     return step, losses
 
@@ -35,18 +35,18 @@ def per_client(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
 def one_after_another(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """The server updates after every client."""
     losses = []
-    step = loop.gather(step, 2, loop.take_batch)
+    step = loop.dialogue.gather_batches(step)
     for client in step.clients:
         losses.append(_one(loop, step, client, 1.0))
         loop.update_server(step)
-        loop.collect(step, wait=False)
+        loop.turns.collect(step, wait=False)
     return step, losses
 
 
 def fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """All clients' batches in one pass."""
-    step = loop.gather(step, 2, loop.take_batch)
-    received = [loop.receive_batch(step, client) for client in step.clients]
+    step = loop.dialogue.gather_batches(step)
+    received = [loop.dialogue.receive_batch(step, client) for client in step.clients]
     weights = shares(step.samples, loop.weighting)
     loop.seed_server(step, step.clients[0])
     with loop.timeline.server("server"):
@@ -54,43 +54,43 @@ def fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
             [smashed for smashed, _ in received], [labels for _, labels in received], weights
         )
     for client, gradient in zip(step.clients, gradients, strict=True):
-        loop.send_down(step, client, Gradient, gradient)
+        loop.dialogue.send_down(step, client, Gradient, gradient)
     loop.update_server(step)
     return step, losses
 
 
 def u_shaped(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """Two round trips: the loss is the client's. The losses come with the reports."""
-    step = loop.gather(step, 1, _smashed(loop))
+    step = loop.dialogue.gather_tensors(step, Smashed)
     for client in step.clients:
-        smashed = loop.receive_tensor(step, client, Smashed)
+        smashed = loop.dialogue.receive_tensor(step, client, Smashed)
         loop.seed_server(step, client)
         with loop.timeline.server("server"):
             features = loop.server.forward(client, smashed)
-        loop.send_down(step, client, Smashed, features)
+        loop.dialogue.send_down(step, client, Smashed, features)
     loop.timeline.advance()
-    step = loop.gather(step, 1, _gradient(loop))
+    step = loop.dialogue.gather_tensors(step, Gradient)
     for client, weight in zip(step.clients, shares(step.samples, loop.weighting), strict=True):
-        gradient = loop.receive_tensor(step, client, Gradient)
+        gradient = loop.dialogue.receive_tensor(step, client, Gradient)
         with loop.timeline.server("server"):
             back = loop.server.backward(client, gradient, weight)
-        loop.send_down(step, client, Gradient, back)
+        loop.dialogue.send_down(step, client, Gradient, back)
     loop.update_server(step)
     return step, []
 
 
 def u_shaped_fused(loop: "Loop", step: Step) -> tuple[Step, list[float]]:
     """As `u_shaped`, with all clients' batches in one pass."""
-    step = begun = loop.gather(step, 1, _smashed(loop))
-    smashed = [loop.receive_tensor(step, client, Smashed) for client in step.clients]
+    step = begun = loop.dialogue.gather_tensors(step, Smashed)
+    smashed = [loop.dialogue.receive_tensor(step, client, Smashed) for client in step.clients]
     loop.seed_server(step, step.clients[0])
     with loop.timeline.server("server"):
         features = torch.split(loop.server.forward(0, torch.cat(smashed)), list(step.samples))
     _to_each(loop, step, Smashed, list(features))
     loop.timeline.advance()
-    step = loop.gather(step, 1, _gradient(loop))
+    step = loop.dialogue.gather_tensors(step, Gradient)
     weights = shares(step.samples, loop.weighting)
-    gradients = {client: loop.receive_tensor(step, client, Gradient) for client in step.clients}
+    gradients = {client: loop.dialogue.receive_tensor(step, client, Gradient) for client in step.clients}
     with loop.timeline.server("server"):
         # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
         # between has no gradient.
@@ -116,22 +116,14 @@ EXCHANGES: dict[tuple[str, str], Exchange] = {
 
 
 def _one(loop: "Loop", step: Step, client: int, weight: float) -> float:
-    smashed, labels = loop.receive_batch(step, client)
+    smashed, labels = loop.dialogue.receive_batch(step, client)
     loop.seed_server(step, client)
     with loop.timeline.server("server"):
         loss, gradient = loop.server.train(smashed, labels, weight)
-    loop.send_down(step, client, Gradient, gradient)
+    loop.dialogue.send_down(step, client, Gradient, gradient)
     return loss
 
 
 def _to_each(loop: "Loop", step: Step, kind: type[Smashed | Gradient], tensors: list[Tensor]) -> None:
     for client, tensor in zip(step.clients, tensors, strict=True):
-        loop.send_down(step, client, kind, tensor)
-
-
-def _smashed(loop: "Loop") -> Callable[[Step, int], Tensor]:
-    return lambda step, client: loop.receive_tensor(step, client, Smashed)
-
-
-def _gradient(loop: "Loop") -> Callable[[Step, int], Tensor]:
-    return lambda step, client: loop.receive_tensor(step, client, Gradient)
+        loop.dialogue.send_down(step, client, kind, tensor)

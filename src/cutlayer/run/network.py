@@ -160,13 +160,7 @@ class NetworkSession:
             if shares_model(self.config.train) and self.orders is None:
                 tensors |= self._buffers() | self._own_states()
         tensors |= self.loop.aggregator.state()
-        return tensors, {
-            "number": self.loop.number,
-            "trained": {str(client): n for client, n in self.loop.trained.items()},
-            "holder": self.loop.holder,
-            "meter": self.hub.meter.state(),
-            "clock": self.loop.timeline.clock.state(),
-        }
+        return tensors, self.loop.state()
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken; clients follow in `start`."""
@@ -184,11 +178,7 @@ class NetworkSession:
             found |= {f"{OWN}{name}": tensor for name, tensor in own.items()}
             self._states[client] = to_bytes(found)
         self.loop.aggregator.restore(tensors)
-        self.loop.number = number
-        self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
-        self.loop.holder = int(state["holder"])
-        self.hub.meter.restore(state["meter"])
-        self.loop.timeline.clock.restore(state["clock"])
+        self.loop.restore(state)
 
     def _client_states(self) -> dict[int, dict[str, Tensor]]:
         """What clients hold; one is enough if all hold the same. The first stands in for absent ones."""

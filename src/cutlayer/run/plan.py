@@ -6,8 +6,8 @@ those that take part. In relay a step is one batch of one client, and clients ta
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from cutlayer.run.config import TrainConfig
 from cutlayer.run.data.sampler import steps_per_epoch
@@ -33,6 +33,11 @@ class Step:
     """Whether the epoch ends with it."""
     heir: int | None = None
     """Relay: who gets the weights."""
+
+    def only(self, clients: Collection[int]) -> "Step":
+        """The step with only those of its clients; perhaps with none."""
+        kept = [(c, n) for c, n in zip(self.clients, self.samples, strict=True) if c in clients]
+        return replace(self, clients=tuple(c for c, _ in kept), samples=tuple(n for _, n in kept))
 
 
 class Plan:

@@ -123,13 +123,7 @@ class Session:
         for i, worker in enumerate(self.workers):
             tensors |= {f"client.{i}.{OWN}{name}": t for name, t in worker.own_state().items()}
         tensors |= self.loop.aggregator.state()
-        return tensors, {
-            "number": self.loop.number,
-            "trained": {str(client): n for client, n in self.loop.trained.items()},
-            "holder": self.loop.holder,
-            "meter": self.meter.state(),
-            "clock": self.loop.timeline.clock.state(),
-        }
+        return tensors, self.loop.state()
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
@@ -145,11 +139,7 @@ class Session:
         for i, worker in enumerate(self.workers):
             worker.restore_own(under(f"client.{i}.{OWN}", tensors))
         self.loop.aggregator.restore(tensors)
-        self.loop.number = number
-        self.loop.trained = {int(client): int(n) for client, n in state["trained"].items()}
-        self.loop.holder = int(state["holder"])
-        self.meter.restore(state["meter"])
-        self.loop.timeline.clock.restore(state["clock"])
+        self.loop.restore(state)
 
     def _paces(self, parts: Sequence[Part]) -> Callable[[int], Pace | None]:
         """What makes the pace of each client, if clients choose their rates."""
