@@ -16,27 +16,25 @@ from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Scored
 from cutlayer.wire import labels as packing
 from cutlayer.wire.messages import Ask, Evaluate, Labels, Scores, Share, Smashed, SyncUp
-from cutlayer.wire.meter import Meter
+from cutlayer.wire.transport import apart
 
 
 def evaluate(loop: Loop, samples: int, batch: int = 500, evaluator: int = 0) -> Scored:
     """Evaluate the model as it is now on `samples` test samples."""
     began = perf_counter()
-    training, loop.transport.meter = loop.transport.meter, Meter()
+    loop.server.part.eval()
     try:
-        loop.server.part.eval()
-        loop.aggregator.deliver_for_evaluation(*current(loop), evaluator, loop.transport)
-        totals = torch.zeros(3, dtype=torch.float64)
-        for number, first in enumerate(range(0, samples, batch)):
-            last = min(samples, first + batch)
-            loop.transport.send(evaluator, Evaluate(number, first, last))
-            totals += torch.tensor(_batch(loop, evaluator, number), dtype=torch.float64)
-        bytes_ = loop.transport.meter.snapshot()
+        with apart(loop.transport) as meter:
+            loop.aggregator.deliver_for_evaluation(*current(loop), evaluator, loop.transport)
+            totals = torch.zeros(3, dtype=torch.float64)
+            for number, first in enumerate(range(0, samples, batch)):
+                last = min(samples, first + batch)
+                loop.transport.send(evaluator, Evaluate(number, first, last))
+                totals += torch.tensor(_batch(loop, evaluator, number), dtype=torch.float64)
     finally:
-        loop.transport.meter = training
         loop.server.part.train()
     loss, top1, top5 = (totals / samples).tolist()
-    return Scored(samples, loss, top1, top5, bytes_, perf_counter() - began)
+    return Scored(samples, loss, top1, top5, meter.snapshot(), perf_counter() - began)
 
 
 def current(loop: Loop) -> tuple[RunningMean, int]:

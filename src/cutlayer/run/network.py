@@ -1,4 +1,4 @@
-"""A run whose clients are elsewhere: the server's half, the loop, and the clients' states on their way.
+"""A run whose clients are elsewhere: the server's half, the loop, and clients that come and go.
 
 Clients keep nothing on disk. At a checkpoint they send their state, and it is stored as a run in one
 process stores it, so that everything that reads a run reads this one, too. When the run goes on from a
@@ -8,8 +8,7 @@ checkpoint each client gets its state back.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from cutlayer.errors import MessageError, RollbackError
 from cutlayer.run.allreduce import AllReduce
 from cutlayer.run.card import Card
+from cutlayer.run.client_states import Asking, common, from_checkpoint, keep_elsewhere
 from cutlayer.run.config import Config
 from cutlayer.run.evaluate import evaluate
 from cutlayer.run.loop import Loop
@@ -25,15 +25,15 @@ from cutlayer.run.offer import digest, settings_for_clients
 from cutlayer.run.outcome import Outcome, Scored
 from cutlayer.run.plan import Plan
 from cutlayer.run.remote_aggregator import Orders, RemoteAggregator
-from cutlayer.run.setup import make_client, make_server, prepare_model, shared_sizes, shares_model
+from cutlayer.run.setup import make_client, make_server, prepare_model, shared_sizes
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.run.timeline import Timeline
-from cutlayer.run.worker import OWN
-from cutlayer.split.state import client_state, restore_client, restore_server, server_state, under
+from cutlayer.split.state import restore_server, server_state, under
 from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Ask, Elsewhere, Share, State, SyncUp
+from cutlayer.wire.messages import Ask, Elsewhere, Share, State
 from cutlayer.wire.meter import Meter
 from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.transport import apart
 
 
 class NetworkSession:
@@ -111,7 +111,7 @@ class NetworkSession:
         if self._among_clients:
             welcome["meeting"] = self.hub.meeting()
         self.hub.begin(self.number, era, **welcome)
-        with self._apart():
+        with apart(self.hub):
             for client in self.hub.members():
                 if self.number and self.orders is not None:
                     self.hub.send(client, Elsewhere(self.number))
@@ -152,102 +152,23 @@ class NetworkSession:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything, in the same form as a run in one process."""
         tensors = {f"server.{name}": t for name, t in server_state(self.server).items()}
-        with self._apart():
+        with apart(self.hub):
             if self.orders is not None:
-                self._keep_elsewhere(self.orders)
-            for client, found in self._client_states().items():
-                tensors |= {f"client.{client}.{name}": t for name, t in found.items()}
-            if shares_model(self.config.train) and self.orders is None:
-                tensors |= self._buffers() | self._own_states()
+                keep_elsewhere(self.hub, self.orders, self.number)
+            else:
+                asking = Asking(self.config, self.hub, self._parts, self.loop.crossings, self.number)
+                tensors |= asking.tensors()
         tensors |= self.loop.aggregator.state()
         return tensors, self.loop.state()
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken; clients follow in `start`."""
-        number = int(state["number"])
         restore_server(self.server, under("server.", tensors))
-        half = make_client(self.config, self._parts)
-        for client in range(0 if self.orders is not None else self.config.train.clients):
-            owner = 0 if shares_model(self.config.train) else client
-            found = _common(under(f"client.{owner}.", tensors))
-            if "clients.buffers" in tensors:
-                restore_client(half, found, number)
-                half.load_buffers(tensors["clients.buffers"][client])
-                found = client_state(half)
-            own = under(f"client.{client}.{OWN}", tensors)
-            found |= {f"{OWN}{name}": tensor for name, tensor in own.items()}
-            self._states[client] = to_bytes(found)
+        if self.orders is None:
+            number = int(state["number"])
+            self._states = from_checkpoint(self.config, self._parts, tensors, number)
         self.loop.aggregator.restore(tensors)
         self.loop.restore(state)
-
-    def _client_states(self) -> dict[int, dict[str, Tensor]]:
-        """What clients hold; one is enough if all hold the same. The first stands in for absent ones."""
-        if self.orders is not None:
-            return {}
-        members = self.hub.members()
-        everybody = range(self.config.train.clients)
-        one_is_enough = shares_model(self.config.train)
-        found: dict[int, dict[str, Tensor]] = {}
-        while members and not found:
-            asked = members[:1] if one_is_enough else members
-            self.hub.announce(asked, Ask(self.number, Share.STATE))
-            found = {client: self._state_of(client) for client in self.hub.present(asked, 1)}
-            members = self.hub.members()
-        if not found:
-            raise RollbackError("no client is left that could tell its state")
-        # What only one client has is nobody else's.
-        first = _common(next(iter(found.values())))
-        return {0: first} if one_is_enough else {c: found.get(c, first) for c in everybody}
-
-    def _own_states(self) -> dict[str, Tensor]:
-        """What each client has for itself where all share a model. One that is absent begins anew."""
-        if not self.loop.crossings.feedback and self.config.codec.rate == "fixed":
-            return {}
-        members = self.hub.members()
-        self.hub.announce(members, Ask(self.number, Share.OWN))
-        found = {client: self._state_of(client) for client in self.hub.present(members, 1)}
-        return {f"client.{client}.{name}": t for client, own in found.items() for name, t in own.items()}
-
-    def _keep_elsewhere(self, orders: Orders) -> None:
-        """Have the clients' states kept by the aggregator, before the server's own."""
-        members = self.hub.members()
-        self.hub.announce(members, Ask(self.number, Share.STATE))
-        for client in members:
-            message = self.hub.receive(client)
-            if not isinstance(message, Elsewhere):
-                self.hub.fault(client, MessageError(f"a {type(message).__name__} when asked for its state"))
-        orders.give("Keep", step=self.number)
-
-    def _state_of(self, client: int) -> dict[str, Tensor]:
-        message = self.hub.receive(client)
-        if not isinstance(message, State):
-            error = MessageError(
-                f"client {client} answered {type(message).__name__} when asked for its state"
-            )
-            self.hub.fault(client, error)
-            raise error
-        return from_bytes(message.body)
-
-    def _buffers(self) -> dict[str, Tensor]:
-        """Batch-norm statistics: the only thing in which clients differ if they share weights."""
-        members = self.hub.members()
-        # Clients that average among themselves keep what they share to themselves; a state has it, too.
-        self.hub.announce(members, Ask(self.number, Share.STATE if self._among_clients else Share.BUFFERS))
-        found = {}
-        for client in self.hub.present(members, 1):
-            message = self.hub.receive(client)
-            if isinstance(message, State):
-                half = make_client(self.config, self._parts)
-                restore_client(half, from_bytes(message.body), self.number)
-                if (buffers := half.buffer_vector()).numel():
-                    found[client] = buffers
-            elif isinstance(message, SyncUp) and message.frames[1]:
-                found[client] = self.loop.crossings.decode(message.frames[1])
-        if not found:
-            return {}
-        first = next(iter(found.values()))
-        everybody = range(self.config.train.clients)
-        return {"clients.buffers": torch.stack([found.get(client, first) for client in everybody])}
 
     def _admit(self) -> None:
         """Bring those who come back to the state of those who are there."""
@@ -257,7 +178,7 @@ class NetworkSession:
             members = self.hub.members()
             if not members:
                 raise RollbackError("nobody is left who could tell the present state")
-            with self._apart():
+            with apart(self.hub):
                 self.hub.send(members[0], Ask(self.number, Share.STATE))
                 if not self.hub.present(members[:1], 1, at_least=0):
                     return
@@ -265,7 +186,7 @@ class NetworkSession:
                 self._tests[client] = self.hub.test_samples(client)
                 self.hub.admit(client, self.number)
                 if self.number and isinstance(message, State):
-                    body = to_bytes(_common(from_bytes(message.body)))
+                    body = to_bytes(common(from_bytes(message.body)))
                     self.hub.send(client, State(message.number, body))
             self.hub.note(f"client {client} is back at step {self.number}")
 
@@ -283,17 +204,3 @@ class NetworkSession:
             t.numel() for part in (self._parts[0], *self._parts[2:]) for t in part.state_dict().values()
         )
         return max(learned, int(features) * max(train.batch_size, train.evaluate_batch))
-
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """What is sent to keep a run does not count as the traffic of training."""
-        training, self.hub.meter = self.hub.meter, Meter()
-        try:
-            yield
-        finally:
-            self.hub.meter = training
-
-
-def _common(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A client's state without what is its own."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith(OWN)}

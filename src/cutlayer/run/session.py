@@ -33,6 +33,7 @@ from cutlayer.split.vectors import assign
 from cutlayer.wire.link import parse_links
 from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.meter import Meter
+from cutlayer.wire.transport import apart
 
 
 class Session:
@@ -95,10 +96,9 @@ class Session:
 
     def model(self) -> nn.Module:
         """The whole model as it is now: the mean of the clients' halves, and the server's."""
-        training, self.loop.transport.meter = self.loop.transport.meter, Meter()
-        mean, number = current(self.loop)
-        message = mean.for_evaluation(number)
-        self.loop.transport.meter = training
+        with apart(self.loop.transport):
+            mean, number = current(self.loop)
+            message = mean.for_evaluation(number)
         half = self.halves[0]
         whole = copy.deepcopy(self._whole)
         with torch.no_grad():
