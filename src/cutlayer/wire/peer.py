@@ -67,6 +67,12 @@ class Peer:
         """Whether it could be admitted."""
         return self.stream is not None and self.ready is not None and self.conversation is None
 
+    def take(self, stream: Stream, hello: Any) -> None:
+        """Its connection is now this one, which began with that Hello."""
+        if self.stream is not None:
+            self.stream.end("AGAIN", "replaced by a newer connection")
+        self.stream, self.incarnation, self.attempt = stream, hello.incarnation, hello.attempt
+
     def retire(self, code: str, reason: str) -> None:
         """It is no member any more; if it is connected, tell it why."""
         self.conversation = None
