@@ -16,7 +16,7 @@ import torch
 from cutlayer.codecs import codec
 from cutlayer.codecs import frame as layout
 from cutlayer.run.device import Device
-from cutlayer.wire.connection import options
+from cutlayer.wire.channel import client_options
 from cutlayer.wire.messages import Labels, Smashed, pack
 from cutlayer.wire.protocol import TRAIN, message_class
 
@@ -42,9 +42,9 @@ class Intruder:
         where = f"localhost:{port}"
         extra = [("grpc.use_local_subchannel_pool", 1)]
         self.channel = (
-            grpc.secure_channel(where, credentials, [*options(), *extra])
+            grpc.secure_channel(where, credentials, [*client_options(), *extra])
             if credentials
-            else grpc.insecure_channel(where, [*options(), *extra])
+            else grpc.insecure_channel(where, [*client_options(), *extra])
         )
         self._queue: list[Any] = []
         self._more = threading.Condition()

@@ -15,7 +15,7 @@ from cutlayer.run.crossing import Crossings
 from cutlayer.run.plan import Step
 from cutlayer.split.aggregate import Weighting, shares
 from cutlayer.wire.background import background
-from cutlayer.wire.connection import options
+from cutlayer.wire.channel import client_options
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
 from cutlayer.wire.messages import Elsewhere, Message
@@ -62,7 +62,7 @@ class Orders:
 
     async def _open(self) -> Any:
         try:
-            return self._security.channel(self.address, options())
+            return self._security.channel(self.address, client_options())
         except CredentialError as error:
             raise CredentialError(f"the aggregator: {error}. Its CA is given with --aggregator-ca") from None
 

@@ -26,6 +26,7 @@ from cutlayer.run.progress import Display, Quiet
 from cutlayer.run.remote_aggregator import Orders
 from cutlayer.wire import log
 from cutlayer.wire.background import background
+from cutlayer.wire.channel import server_options
 from cutlayer.wire.credentials import ServerSecurity
 from cutlayer.wire.health import add_health
 from cutlayer.wire.hub import Hub
@@ -33,7 +34,7 @@ from cutlayer.wire.limits import Limits
 from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.policy import Policy
 from cutlayer.wire.protocol import TRAINING
-from cutlayer.wire.service import Service, options
+from cutlayer.wire.service import Service
 
 # How long the last messages may take to reach the clients.
 _FAREWELL = 5.0
@@ -144,7 +145,7 @@ def running(hub: Hub, config: Config, listening: Listening, *handlers: Any) -> I
 
 
 async def _start(hub: Hub, config: Config, listening: Listening, handlers: Sequence[Any]) -> Any:
-    server = grpc.aio.server(options=options(listening.limits))
+    server = grpc.aio.server(options=server_options(listening.limits))
     security = listening.security
     names = listening.clients
     service = Service(

@@ -23,6 +23,7 @@ import grpc
 import cutlayer
 from cutlayer.errors import CutlayerError, MessageError, NetworkError
 from cutlayer.wire.background import background
+from cutlayer.wire.channel import client_options
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.diagnose import explain
 from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
@@ -31,12 +32,11 @@ from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.protocol import LISTENING, TRAIN, VERSION, message_class
 from cutlayer.wire.reliable import Parts, Reliable
-from cutlayer.wire.service import FAST
 from cutlayer.wire.shaping import shaped
 
-_PING = 20_000
 _ANSWER = 60.0
 _LONGEST_PAUSE = 5.0
+_HUNG_UP = "the server hung up"
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,13 @@ class Connection:
     async def _stay(self) -> None:
         """Make the stream anew whenever it breaks, until the end."""
         pause = 0.2
+        error: CutlayerError
         while not self._over:
             try:
-                error = await self._once()
+                await self._once()
+                continue
+            except _BrokenError as found:
+                error = NetworkError(f"{self.address}: {found}")
             except grpc.aio.AioRpcError as found:
                 error = await asyncio.to_thread(explain, found, self.address, self._security)
                 if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
@@ -138,7 +142,7 @@ class Connection:
                 error = NetworkError(f"{self.address}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
-            if error is None or self._over:
+            if self._over:
                 continue
             well = time.monotonic() - self._well
             if well > self._retry:
@@ -147,9 +151,9 @@ class Connection:
             self._note(f"{error}; trying again")
             await asyncio.sleep(pause * random.uniform(0.5, 1))
 
-    async def _once(self) -> Exception | None:
-        """One stream, to its end. An error if there should be a pause before the next one."""
-        channel = self._security.channel(self.address, options())
+    async def _once(self) -> None:
+        """One stream, to its end. Raises if there should be a pause before the next one."""
+        channel = self._security.channel(self.address, client_options())
         try:
             method = channel.stream_stream(
                 TRAIN,
@@ -158,27 +162,21 @@ class Connection:
             )
             call = method(metadata=self._security.metadata)
             down = await self._hello(call)
-            if down is grpc.aio.EOF:
-                return NetworkError(f"{self.address}: the server hung up")
-            kind = content_of(down)
             cursor = 0
-            if kind == "resume" and self.conversation is not None:
+            if content_of(down) == "resume" and self.conversation is not None:
                 self.conversation.confirm(down.resume.received)
                 cursor = down.resume.received
-            elif kind == "offer":
+            elif content_of(down) == "offer":
                 down = await self._offered(call, down.offer)
-                if down is grpc.aio.EOF:
-                    return NetworkError(f"{self.address}: the server hung up")
-                if content_of(down) == "welcome":
-                    self._era = down.welcome.era
-                    self.conversation = Reliable()
-                    self.events.put(Event("welcome", down.welcome, self.conversation))
-                else:
+                if content_of(down) != "welcome":
                     return self._goodbye(down)
+                self._era = down.welcome.era
+                self.conversation = Reliable()
+                self.events.put(Event("welcome", down.welcome, self.conversation))
             else:
                 return self._goodbye(down)
             self._well = time.monotonic()
-            return await self._converse(call, cursor)
+            await self._converse(call, cursor)
         finally:
             await channel.close()
 
@@ -199,12 +197,12 @@ class Connection:
             async with asyncio.timeout(_ANSWER):
                 # Nothing is written before the server says that it listens: see `_write`.
                 if LISTENING not in (await call.initial_metadata() or ()):
-                    return await call.read()
+                    return _said(await call.read())
                 reading = asyncio.ensure_future(call.read())
                 await _write(call, message_class("Up")(hello=hello))
-                return await reading
+                return _said(await reading)
         except TimeoutError:
-            return grpc.aio.EOF
+            raise _BrokenError(_HUNG_UP) from None
 
     async def _offered(self, call: Any, offer: Any) -> Any:
         """Load the data meanwhile, and wait for the others."""
@@ -217,11 +215,11 @@ class Connection:
             await asyncio.wait((answer, reading), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 await _write(call, message_class("Up")(ready=answer.result()))
-            return await reading
+            return _said(await reading)
         finally:
             reading.cancel()
 
-    async def _converse(self, call: Any, cursor: int) -> Exception | None:
+    async def _converse(self, call: Any, cursor: int) -> None:
         conversation = self.conversation
         if conversation is None:
             raise RuntimeError("no conversation")
@@ -229,15 +227,13 @@ class Connection:
         writer = asyncio.ensure_future(self._writer(call, conversation, cursor))
         try:
             while True:
-                down = await call.read()
-                if down is grpc.aio.EOF:
-                    return NetworkError(f"{self.address}: the server hung up")
+                down = _said(await call.read())
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
                     message = conversation.accept(down.number, down.received, down.message)
                 except MessageError as error:
-                    return NetworkError(f"{self.address}: {error}")
+                    raise _BrokenError(error) from None
                 self._well = time.monotonic()
                 self._gauge.confirmed(down.received, self._well)
                 if message is not None:
@@ -270,20 +266,30 @@ class Connection:
                 self._gauge.sent(cursor, length, time.monotonic())
                 await write(sealed, length)
 
-    def _goodbye(self, down: Any) -> Exception | None:
+    def _goodbye(self, down: Any) -> None:
         """What the server's last word means for this client."""
         kind = content_of(down)
         if kind != "goodbye":
-            return NetworkError(f"{self.address}: the server sent {kind} where none is expected")
+            raise _BrokenError(f"the server sent {kind} where none is expected")
         goodbye = down.goodbye
         code = goodbye.Code.Name(goodbye.code) if goodbye.code in goodbye.Code.values() else "UNKNOWN"
         if code == "AGAIN":
-            return None
+            return
         if code == "LATER":
-            return NetworkError(f"{self.address}: {goodbye.reason}")
+            raise _BrokenError(goodbye.reason)
         self._over = True
         self.events.put(Event("goodbye", (code, goodbye.reason)))
-        return None
+
+
+class _BrokenError(Exception):
+    """The stream has ended where it should not; another one may do better."""
+
+
+def _said(down: Any) -> Any:
+    """What was read, if it is not the end."""
+    if down is grpc.aio.EOF:
+        raise _BrokenError(_HUNG_UP)
+    return down
 
 
 async def _write(call: Any, up: Any) -> None:
@@ -294,20 +300,6 @@ async def _write(call: Any, up: Any) -> None:
     """
     with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
         await call.write(up)
-
-
-def options() -> list[tuple[str, int]]:
-    """How a client treats its connection: pings find a dead one."""
-    return [
-        ("grpc.max_receive_message_length", -1),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.use_local_subchannel_pool", 1),
-        ("grpc.enable_retries", 0),
-        ("grpc.keepalive_time_ms", _PING),
-        ("grpc.keepalive_timeout_ms", _PING // 2),
-        ("grpc.http2.max_pings_without_data", 0),
-        *FAST,
-    ]
 
 
 async def _event() -> asyncio.Event:

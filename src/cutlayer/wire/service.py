@@ -15,7 +15,7 @@ from cutlayer.wire import log
 from cutlayer.wire.background import background
 from cutlayer.wire.envelope import DOWN, UP, content_of, opener, seal, to_bytes
 from cutlayer.wire.hub import Hub
-from cutlayer.wire.limits import Limits, Rate
+from cutlayer.wire.limits import Rate
 from cutlayer.wire.link import Link
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
@@ -23,10 +23,7 @@ from cutlayer.wire.peer import Stream
 from cutlayer.wire.protocol import LISTENING, TRAINING, VERSION, message_class
 from cutlayer.wire.shaping import Write, shaped
 
-_PING = 20_000
 _FAREWELL = 5.0
-#: Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
-FAST = [("grpc.http2.max_frame_size", 4 << 20), ("grpc.http2.lookahead_bytes", 4 << 20)]
 Identify = Callable[[Any], str | None]
 
 
@@ -235,24 +232,6 @@ class Service:
                 continue
             await stream.woken.wait()
             stream.woken.clear()
-
-
-def options(limits: Limits) -> list[tuple[str, int]]:
-    """How the server treats connections: sizes, and pings that find dead ones."""
-    return [
-        ("grpc.max_receive_message_length", limits.message),
-        ("grpc.max_send_message_length", -1),
-        ("grpc.max_metadata_size", 16 << 10),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.max_concurrent_streams", 4),
-        ("grpc.server_handshake_timeout_ms", round(1000 * limits.hello)),
-        ("grpc.keepalive_time_ms", _PING),
-        ("grpc.keepalive_timeout_ms", _PING // 2),
-        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-        ("grpc.http2.max_ping_strikes", 0),
-        ("grpc.so_reuseport", 0),
-        *FAST,
-    ]
 
 
 def _check_hello(hello: Any) -> None:

@@ -1,0 +1,39 @@
+"""How both ends treat a connection: sizes, and pings that find a dead one."""
+
+from cutlayer.wire.limits import Limits
+
+_PING = 20_000
+# Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
+_BOTH = [
+    ("grpc.max_send_message_length", -1),
+    ("grpc.keepalive_time_ms", _PING),
+    ("grpc.keepalive_timeout_ms", _PING // 2),
+    ("grpc.http2.max_frame_size", 4 << 20),
+    ("grpc.http2.lookahead_bytes", 4 << 20),
+]
+
+
+def client_options() -> list[tuple[str, int]]:
+    """How a client treats its connection."""
+    return [
+        *_BOTH,
+        ("grpc.max_receive_message_length", -1),
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.enable_retries", 0),
+        ("grpc.http2.max_pings_without_data", 0),
+    ]
+
+
+def server_options(limits: Limits) -> list[tuple[str, int]]:
+    """How the server treats connections."""
+    return [
+        *_BOTH,
+        ("grpc.max_receive_message_length", limits.message),
+        ("grpc.max_metadata_size", 16 << 10),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_concurrent_streams", 4),
+        ("grpc.server_handshake_timeout_ms", round(1000 * limits.hello)),
+        ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+        ("grpc.http2.max_ping_strikes", 0),
+        ("grpc.so_reuseport", 0),
+    ]
