@@ -27,7 +27,8 @@ from cutlayer.run.provenance import provenance
 from cutlayer.run.serve import Listening, running
 from cutlayer.run.session import Session
 from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Gradient, Smashed, pack, unpack
+from cutlayer.wire.messages import Gradient, Smashed, pack
+from cutlayer.wire.parse import unpack
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 Figures = dict[str, Any]

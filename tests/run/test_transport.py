@@ -15,8 +15,9 @@ from cutlayer.run.session import Session
 from cutlayer.run.setup import make_client, make_server, prepare_data, prepare_model
 from cutlayer.run.worker import Worker
 from cutlayer.split.client import ClientHalf
-from cutlayer.wire.messages import Message, head_size, parse
+from cutlayer.wire.messages import Message
 from cutlayer.wire.meter import Direction, Meter
+from cutlayer.wire.parse import head_size, parse
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
 

@@ -25,10 +25,9 @@ from cutlayer.wire.messages import (
     SyncDown,
     SyncUp,
     Turn,
-    head_size,
-    parse,
 )
 from cutlayer.wire.meter import Kind, Meter
+from cutlayer.wire.parse import head_size, parse
 
 EXAMPLES: list[Message] = [
     Turn(7, 1, 2, 0.1, Share.WEIGHTS),

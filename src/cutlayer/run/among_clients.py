@@ -14,7 +14,8 @@ from cutlayer.run.crossing import Crossings
 from cutlayer.run.device import Device
 from cutlayer.run.mesh import Mesh
 from cutlayer.run.plan import Step
-from cutlayer.wire.messages import Combine, Share, SyncDown, SyncUp, pack, unpack
+from cutlayer.wire.messages import Combine, Share, SyncDown, SyncUp, pack
+from cutlayer.wire.parse import unpack
 
 # After so many exchanges in a row that failed, it is not a client that died.
 _ATTEMPTS = 3

@@ -17,7 +17,8 @@ from cutlayer.run.mesh import Mesh
 from cutlayer.wire.connection import Connection, Event
 from cutlayer.wire.credentials import ClientSecurity
 from cutlayer.wire.link import Link
-from cutlayer.wire.messages import Combine, Elsewhere, Message, Report, State, SyncUp, pack, unpack
+from cutlayer.wire.messages import Combine, Elsewhere, Message, Report, State, SyncUp, pack
+from cutlayer.wire.parse import unpack
 
 SERVER, AGGREGATOR = "server", "aggregator"
 

@@ -18,8 +18,9 @@ from typing import Any
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
 from cutlayer.wire import log
 from cutlayer.wire.limits import Limits
-from cutlayer.wire.messages import TYPES, Message, Report, pack, unpack
+from cutlayer.wire.messages import TYPES, Message, Report, pack
 from cutlayer.wire.meter import Direction, Meter
+from cutlayer.wire.parse import unpack
 from cutlayer.wire.peer import Peer
 from cutlayer.wire.policy import Policy
 from cutlayer.wire.roster import Roster

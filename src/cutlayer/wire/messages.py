@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
-from typing_extensions import Buffer
-
 from cutlayer.errors import MessageError
 from cutlayer.wire.meter import Kind
 
@@ -56,8 +54,8 @@ class Message:
 
     def head(self) -> bytes:
         """The type and the fixed fields."""
-        values = [getattr(self, name) for name in _fields(type(self))]
-        return struct.pack(_format(type(self)), TYPES.index(type(self)), *values)
+        values = [getattr(self, name) for name in field_names(type(self))]
+        return struct.pack(head_format(type(self)), TYPES.index(type(self)), *values)
 
     @property
     def content(self) -> bytes:
@@ -258,35 +256,18 @@ TYPES: tuple[type[Message], ...] = (
 )
 
 
-def parse(head: bytes, body: bytes) -> Message:
-    """The message in bytes from another party."""
-    if not head or head[0] >= len(TYPES):
-        raise MessageError(f"no message begins with {head[:1].hex() or 'nothing'}; is the peer newer?")
-    cls = TYPES[head[0]]
-    try:
-        _, *values = struct.unpack(_format(cls), head)
-        fields = dict(zip(_fields(cls), values, strict=True))
-        if "share" in fields:
-            fields["share"] = Share(fields["share"])
-    except (struct.error, ValueError) as error:
-        raise MessageError(f"a damaged {cls.__name__} message: {error}") from None
-    if fields.get("first", 0) > len(body) and issubclass(cls, SyncUp):
-        raise MessageError(f"{cls.__name__}: the first frame would end behind the message")
-    return cls.read(fields, body)
+def pack(message: Message) -> tuple[bytes, bytes]:
+    """The message as head and body, which are sent as one byte string."""
+    return message.head(), message.content
 
 
-def head_size(first: int) -> int:
-    """How many bytes the head has whose type byte is `first`; for transports that carry one byte string."""
-    if first >= len(TYPES):
-        raise MessageError(f"no message has the type {first}; is the peer newer?")
-    return struct.calcsize(_format(TYPES[first]))
-
-
-def _format(cls: type[Message]) -> str:
+def head_format(cls: type[Message]) -> str:
+    """The head of such messages, as `struct` calls it."""
     return "<BQ" + cls.layout
 
 
-def _fields(cls: type[Message]) -> list[str]:
+def field_names(cls: type[Message]) -> list[str]:
+    """The fields of such messages that stand in the head, in order."""
     names = _NAMES.get(cls)
     if names is None:
         names = _NAMES[cls] = [f.name for f in dataclasses.fields(cls) if f.name != "body"]
@@ -294,17 +275,3 @@ def _fields(cls: type[Message]) -> list[str]:
 
 
 _NAMES: dict[type[Message], list[str]] = {}
-
-
-def pack(message: Message) -> tuple[bytes, bytes]:
-    """The message as head and body, which are sent as one byte string."""
-    return message.head(), message.content
-
-
-def unpack(data: Buffer) -> Message:
-    """The message in one byte string from another party."""
-    view = memoryview(data)
-    if not view:
-        raise MessageError("an empty message")
-    end = head_size(view[0])
-    return parse(bytes(view[:end]), bytes(view[end:]))
