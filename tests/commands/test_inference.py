@@ -34,13 +34,7 @@ from cutlayer.wire.credentials import ClientSecurity, ServerSecurity
 from cutlayer.wire.inference_service import PREDICT
 from cutlayer.wire.protocol import message_class
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @contextmanager

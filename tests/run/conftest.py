@@ -1,8 +1,7 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from cutlayer.run.config import Config, load
 from cutlayer.run.session import Session
@@ -32,12 +31,8 @@ def dropping(classes, in_channels):
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Sums over several threads need not be the same twice."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _always(one_thread: None) -> None:
+    """Runs are compared to the bit."""
 
 
 @pytest.fixture

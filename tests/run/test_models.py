@@ -24,15 +24,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Sums in one order, to compare bits; and no waiting for busy cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     settings = SMALL[name]
     size = settings["image_size"]

@@ -1,66 +1,17 @@
 """Cutting: the parts together are the model, bit for bit and name for name."""
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from cutlayer.errors import CutError
 from cutlayer.split import Part, cut, cut_points
 
-
-class Residual(nn.Module):
-    """One activation used twice, and a skip connection around it."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.bn = nn.BatchNorm2d(channels)
-        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
-        self.relu = nn.ReLU(inplace=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.relu(self.conv2(self.relu(self.bn(self.conv1(x)))) + x)
-
-
-class Noisy(nn.Module):
-    """Behaves by mode in its own way and decides by value: cannot be traced."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and x.sum() > -1e9:
-            return x + torch.rand_like(x)
-        return x
-
-
-class SkipNet(nn.Module):
-    """Functional operations between modules, by mode too; all kinds of state; optional input."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((1,), 1.5))
-        self.register_buffer("offset", torch.ones(1))
-        self.register_buffer("table", torch.arange(4.0), persistent=False)
-        self.plain = torch.full((4, 1, 1), 0.5)
-        self.never = nn.Linear(2, 2)
-        self.stem = nn.Conv2d(3, 4, 3, padding=1)
-        self.drop = nn.Dropout(0.5)
-        self.blocks = nn.Sequential(Residual(4), Noisy(), Residual(4))
-        self.tail = nn.ModuleList([nn.Conv2d(4, 6, 1), nn.Linear(6, 5)])
-
-    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        y = F.relu(self.stem(x), inplace=True) * self.scale
-        y = self.drop(y) + self.table.view(4, 1, 1) + self.plain
-        y = self.blocks(y)
-        y = F.dropout(y, 0.3, training=self.training)
-        if mask is not None:
-            y = y * mask
-        y = self.drop(self.tail[0](y)) + self.offset + torch.ones(6, 1, 1)
-        y = F.relu_(y)
-        n = y.size(0)
-        return self.tail[1](y.mean((2, 3)).view(n, -1))
+# Sums in one order, to compare bits; and no waiting for busy cores.
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Recurrent(nn.Module):
@@ -76,15 +27,6 @@ class Recurrent(nn.Module):
         y, _ = self.lstm(x)
         y, _ = self.attention(y, y, y)
         return self.fc(y[:, -1])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Sums in one order, to compare bits; and no waiting for busy cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def join(parts: tuple[Part, ...], x: torch.Tensor) -> torch.Tensor:
@@ -127,36 +69,30 @@ def check_exact(original: nn.Module, at: str | tuple[str, str], x: torch.Tensor)
 SKIP_CUTS = ["stem", "blocks.0", "blocks.1", "blocks", "tail.0"]
 
 
-def test_valid_cuts_of_a_model_that_is_no_sequential() -> None:
-    points = cut_points(SkipNet(), torch.zeros(2, 3, 6, 6))
+def test_valid_cuts_of_a_model_that_is_no_sequential(skip_net: Callable[[], nn.Module]) -> None:
+    points = cut_points(skip_net(), torch.zeros(2, 3, 6, 6))
     assert [p.name for p in points] == SKIP_CUTS
 
 
 @pytest.mark.parametrize("at", SKIP_CUTS)
-def test_skip_net_in_two(at: str) -> None:
+def test_skip_net_in_two(skip_net: Callable[[], nn.Module], at: str) -> None:
     torch.manual_seed(0)
-    check_exact(SkipNet(), at, torch.randn(2, 3, 6, 6))
+    check_exact(skip_net(), at, torch.randn(2, 3, 6, 6))
 
 
 @pytest.mark.parametrize(
     "at", [("stem", "tail.1"), ("stem", "blocks.2"), ("blocks.0", "blocks.2"), ("blocks", "tail.1")]
 )
-def test_skip_net_in_three(at: tuple[str, str]) -> None:
+def test_skip_net_in_three(skip_net: Callable[[], nn.Module], at: tuple[str, str]) -> None:
     torch.manual_seed(0)
-    check_exact(SkipNet(), at, torch.randn(2, 3, 6, 6))
+    check_exact(skip_net(), at, torch.randn(2, 3, 6, 6))
 
 
-def test_u_shape_begins_the_tail_with_the_second_module() -> None:
-    head, body, tail = cut(SkipNet(), at=("stem", "tail.1"))
-    assert set(head.state_dict()) == {"stem.weight", "stem.bias"}
-    assert {"scale", "blocks.0.conv1.weight", "tail.0.weight"} <= body.state_dict().keys()
-    # What forward never reads goes with the last part.
-    assert {"tail.1.weight", "tail.1.bias", "never.weight", "never.bias"} == set(tail.state_dict())
-
-
-def nested() -> nn.Sequential:
+@pytest.fixture
+def nested(noisy: type[nn.Module]) -> nn.Sequential:
+    torch.manual_seed(0)
     inner = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(inplace=True))
-    features = nn.Sequential(inner, Noisy(), nn.Conv2d(4, 4, 1))
+    features = nn.Sequential(inner, noisy(), nn.Conv2d(4, 4, 1))
     model = nn.Sequential()
     model.add_module("features", features)
     model.add_module("rest", nn.Sequential(nn.Dropout(0.5, inplace=True), nn.Flatten()))
@@ -168,15 +104,14 @@ NESTED_CUTS = ["features.0.0", "features.0.1", "features.0", "features.1", "feat
 
 
 @pytest.mark.parametrize("at", [*NESTED_CUTS, "rest.0", "rest", ("features.0.1", "rest.1")])
-def test_nested_sequential(at: str | tuple[str, str]) -> None:
-    torch.manual_seed(0)
-    check_exact(nested(), at, torch.randn(2, 3, 3, 3))
+def test_nested_sequential(nested: nn.Sequential, at: str | tuple[str, str]) -> None:
+    check_exact(nested, at, torch.randn(2, 3, 3, 3))
 
 
-def test_sequential_needs_no_traceable_children() -> None:
-    client, server = cut(nested(), at="features.0.0")
+def test_sequential_needs_no_traceable_children(nested: nn.Sequential, noisy: type[nn.Module]) -> None:
+    client, server = cut(nested, at="features.0.0")
     assert list(client.state_dict()) == ["features.0.0.weight", "features.0.0.bias"]
-    assert isinstance(server.get_submodule("features.1"), Noisy)
+    assert isinstance(server.get_submodule("features.1"), noisy)
 
 
 @pytest.mark.parametrize("at", ["lstm", "attention", ("lstm", "fc")])
@@ -197,94 +132,6 @@ def test_index_of_a_tensor_that_also_goes_on_whole() -> None:
             return self.b(y) + y[0]
 
     check_exact(Indexed(), "a", torch.randn(2, 3))
-
-
-def test_buffers_are_read_when_the_part_runs() -> None:
-    class Shifted(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(3, 3)
-            self.register_buffer("steps", torch.zeros(1))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.a(x)
-            self.steps.add_(1)
-            return x + 2 * self.steps
-
-    model = Shifted()
-    client, server = cut(model, at="a")
-    assert model.steps.item() == 0
-    sent = client(torch.zeros(1, 3)).detach()
-    assert torch.equal(server(sent), sent + 2)
-    assert torch.equal(server(sent), sent + 4)
-    assert model.steps.item() == 2
-
-
-def test_parts_load_into_the_whole() -> None:
-    torch.manual_seed(0)
-    client, server = cut(SkipNet(), at="blocks.0")
-    other = SkipNet()
-    other.load_state_dict({**client.state_dict(), **server.state_dict()})
-    again = cut(other, at="blocks.0")
-    again[0].load_state_dict(client.state_dict())
-    x = torch.randn(2, 3, 6, 6)
-    with torch.no_grad():
-        expected = server.eval()(client.eval()(x))
-        assert torch.equal(other.eval()(x), expected)
-
-
-def test_parts_share_with_the_model_and_copies_do_not() -> None:
-    model = SkipNet()
-    client, server = cut(model, at="stem")
-    parts = {**dict(client.named_parameters()), **dict(server.named_parameters())}
-    assert all(parts[name] is parameter for name, parameter in model.named_parameters())
-    order = [n for n, _ in model.named_parameters() if not n.startswith("stem")]
-    assert [n for n, _ in server.named_parameters()] == order
-    twin = copy.deepcopy(server)
-    assert twin.state_dict().keys() == server.state_dict().keys()
-    with torch.no_grad():
-        model.scale.add_(1)
-    assert server.get_parameter("scale").item() == 2.5
-    assert twin.get_parameter("scale").item() == 1.5
-    y = torch.randn(2, 4, 6, 6)
-    assert twin.eval()(y).shape == server.eval()(y).shape
-
-
-def test_model_is_left_as_it_was() -> None:
-    model = SkipNet()
-    model.blocks.eval()
-    before = [(m, dict(m.__dict__)) for m in model.modules()]
-    cut(model, at="blocks.0")
-    cut_points(model, torch.randn(2, 3, 6, 6))
-    with pytest.raises(CutError):
-        cut(model, at="nothing")
-    for module, attributes in before:
-        assert module.__dict__ == attributes
-    client, server = cut(model, at="stem")
-    assert client.training
-    assert server.training
-    assert not server.get_submodule("blocks").training
-
-
-def test_modes_of_the_parts_are_independent() -> None:
-    """One dropout module serves both sides; the server's mode must not reach the client's."""
-    client, server = cut(SkipNet(), at="blocks")
-    server.eval()
-    assert client.get_submodule("drop").training
-    assert not server.get_submodule("drop").training
-
-
-def test_a_part_does_not_write_into_what_it_is_given() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True), nn.Linear(3, 2))
-    _, server = cut(model, at="0")
-    received = torch.tensor([[-1.0, 1.0, -2.0]], requires_grad=True)
-    server(received).sum().backward()
-    assert received.tolist() == [[-1.0, 1.0, -2.0]]
-    assert received.grad is not None
-    with torch.no_grad():
-        values = torch.tensor([[-1.0, 1.0, -2.0]])
-        server(values)
-    assert values.tolist() == [[-1.0, 1.0, -2.0]]
 
 
 def test_tied_inside_one_part_keeps_both_names() -> None:
@@ -312,34 +159,6 @@ def test_module_under_two_names() -> None:
     check_exact(Alias(), "alias", torch.randn(2, 4))
     client, _ = cut(Alias(), at="alias")
     assert {"first.weight", "alias.weight"} <= client.state_dict().keys()
-
-
-def test_several_inputs_enter_with_the_client() -> None:
-    class Pair(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.Linear(3, 4)
-            self.b = nn.Linear(2, 4)
-            self.join = nn.Tanh()
-            self.fc = nn.Linear(4, 1)
-
-        def forward(self, x: torch.Tensor, y: torch.Tensor, *, scale: float = 2.0) -> torch.Tensor:
-            return self.fc(self.join(self.a(x) + scale * self.b(y)))
-
-    model, x, y = Pair(), torch.randn(2, 3), torch.randn(2, 2)
-    client, server = cut(model, at="join")
-    assert torch.equal(server(client(x, y)), model(x, y))
-    assert [p.name for p in cut_points(model, (x, y))] == ["join"]
-
-
-def test_a_part_can_be_cut_again() -> None:
-    model = SkipNet().eval()
-    client, server = cut(model, at="blocks")
-    head, neck = cut(client, at="stem")
-    body, tail = cut(server, at="tail.0")
-    x = torch.randn(2, 3, 6, 6)
-    with torch.no_grad():
-        assert torch.equal(tail(body(neck(head(x)))), model(x))
 
 
 def test_hooks_inside_the_model_stay() -> None:
