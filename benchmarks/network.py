@@ -9,107 +9,24 @@ Nothing here passes or fails; the targets are printed beside the figures.
 
 import argparse
 import json
-import multiprocessing
-import queue
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from elsewhere import network_session, started  # type: ignore[import-not-found]
 
 from cutlayer.run.config import Config, load
-from cutlayer.run.network import NetworkSession
-from cutlayer.run.offer import Fits, card_of
 from cutlayer.run.provenance import provenance
-from cutlayer.run.serve import Listening, running
 from cutlayer.run.session import Session
 from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Gradient, Smashed, pack
-from cutlayer.wire.parse import unpack
+from cutlayer.wire.messages import Gradient
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 Figures = dict[str, Any]
 Stepper = Callable[[], object]
-
-
-class _Tagged:
-    """One queue for the events of many connections."""
-
-    def __init__(self, shared: "queue.Queue[Any]", number: int) -> None:
-        self._shared, self._number = shared, number
-
-    def put(self, event: Any) -> None:
-        self._shared.put((self._number, event))
-
-
-def clients(port: int, numbers: list[int], data: str, root: str) -> None:
-    """A process with some clients. If there are no data, they send back what they get."""
-    from cutlayer.run.device import Device
-    from cutlayer.wire.connection import Connection
-    from cutlayer.wire.credentials import ClientSecurity
-    from cutlayer.wire.protocol import message_class
-
-    torch.set_num_threads(1)
-    shared: queue.Queue[Any] = queue.Queue()
-    devices = {n: Device(data, root, whole=True) for n in numbers}
-    connections = {
-        n: Connection(f"127.0.0.1:{port}", ClientSecurity(), claims=n, events=_Tagged(shared, n))
-        for n in numbers
-    }
-    while connections:
-        number, event = shared.get()
-        connection, device = connections[number], devices[number]
-        if event.kind in ("goodbye", "lost"):
-            connections.pop(number).close()
-        elif event.kind == "offer":
-            ready = (
-                device.prepare(event.content) if data else message_class("Ready")(digest=event.content.digest)
-            )
-            connection.prepared(event, ready)
-        elif event.kind == "welcome":
-            if data:
-                device.begin(event.content)
-        elif not data:
-            message = unpack(event.content)
-            connection.send(event.conversation, pack(Smashed(message.number, message.content)))
-        else:
-            for answer in device.handle(unpack(event.content)):
-                connection.send(event.conversation, pack(answer))
-
-
-@contextmanager
-def started(
-    config: Config, hub: Hub, processes: int, data: str, root: str, link: str = ""
-) -> Iterator[list[Any]]:
-    """A server in this process, and clients in others; what they said of their data."""
-    context = multiprocessing.get_context("spawn")
-    ports: list[int] = []
-    with running(hub, config, Listening("127.0.0.1:0", link=link, ready=ports.append)):
-        numbers = list(range(config.train.clients))
-        found = [
-            context.Process(target=clients, args=(ports[0], numbers[i::processes], data, root), daemon=True)
-            for i in range(processes)
-        ]
-        for process in found:
-            process.start()
-        yield hub.assemble()
-    for process in found:
-        process.join(20)
-
-
-@contextmanager
-def network_session(
-    config: Config, arguments: argparse.Namespace, processes: int, link: str = ""
-) -> Iterator[NetworkSession]:
-    """A run over the network that has begun."""
-    hub = Hub(config.train.clients, check=Fits(config))
-    with started(config, hub, processes, config.data.source, arguments.root, link) as ready:
-        session = NetworkSession(config, hub, ready, card_of(ready))
-        session.start()
-        yield session
 
 
 def configure(arguments: argparse.Namespace, *overrides: str) -> Config:
@@ -167,7 +84,7 @@ def step(arguments: argparse.Namespace) -> Figures:
         "train.batch_size=100",
     )
     local = Session(config)
-    with network_session(config, arguments, arguments.clients) as remote:
+    with network_session(config, arguments.root, arguments.clients) as remote:
         pairs = []
         for number in range((5 if arguments.quick else 15) + 2):
             one, other = times(local.step, 1, 0)[0], times(remote.step, 1, 0)[0]
@@ -193,7 +110,7 @@ def many(arguments: argparse.Namespace) -> Figures:
             "model.width=4",
             "train.server_batching=fused",
         )
-        with network_session(config, arguments, 1) as session:
+        with network_session(config, arguments.root, 1) as session:
             for _ in range(2):
                 session.step()
             steps = 4 if arguments.quick else 10
@@ -239,7 +156,7 @@ def _on_link(arguments: argparse.Namespace, spec: str, model: list[str], rounds:
             f"link.spec={spec}",
             *model,
         )
-        with network_session(config, arguments, 1, spec) as session:
+        with network_session(config, arguments.root, 1, spec) as session:
             measured, predicted, computing = [], [], []
             for number in range(rounds + 1):
                 before, began = session.timeline.clock.seconds, time.perf_counter()
