@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,7 +25,7 @@ from cutlayer.run.data.extras import need
 from cutlayer.run.reproduce.scales import Scale
 
 if TYPE_CHECKING:
-    from cutlayer.run.reproduce.results import Findings
+    from cutlayer.run.reproduce.policies import Policy
 
 Flag = typer.Option
 Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
@@ -46,119 +44,91 @@ Tasks = Annotated[
 ]
 
 
+CONVERGENCE = """Fig. 3: training loss and test accuracy under each policy at each cut, ten clients.
+
+Each cut, policy and seed is a training run of its own in OUT/convergence/runs. A run that was stopped
+or killed goes on where it was, a finished one is not repeated, and the result covers all runs in OUT,
+so a second command can add seeds, cuts or codecs. Installed codecs are added by themselves.
+
+\b
+Examples:
+  cutlayer reproduce convergence                                   seconds, digits
+  cutlayer reproduce convergence --scale laptop --root ~/data --jobs 2
+  cutlayer reproduce convergence --scale laptop --root ~/data --policies none,ms --seeds 1
+  cutlayer reproduce convergence --policies none --codec ms:ratio=0.99,bits=3
+"""
+
+TRAFFIC = """Table 1: the bytes that each policy needs to reach the uncompressed baseline's test accuracy.
+
+Reads the runs of `cutlayer reproduce convergence` in OUT and trains those that are missing. Counts
+smashed data up, as the paper does, and beside it all traffic; INF where the accuracy is never reached.
+
+\b
+Examples:
+  cutlayer reproduce traffic                                       seconds, digits
+  cutlayer reproduce traffic --scale laptop --root ~/data --jobs 2
+"""
+
+
 def register(group: typer.Typer) -> None:
     """Add both commands."""
-    group.command("convergence")(convergence)
-    group.command("traffic")(traffic)
+    _add(group, "convergence", CONVERGENCE)
+    _add(group, "traffic", TRAFFIC)
 
 
-def convergence(
-    scale: ScaleOption = Scale.SMOKE,
-    root: Root = DEFAULT_ROOT,
-    out: Out = DEFAULT_OUT,
-    cuts: Cuts = "shallow,medium,deep",
-    policies: Policies = "",
-    codec: CodecOption = None,
-    seeds: Seeds = "0",
-    tasks: Tasks = "",
-    jobs: Jobs = 1,
-    threads: Threads = 1,
-    as_json: Json = False,
-) -> None:
-    """Fig. 3: training loss and test accuracy under each policy at each cut, ten clients.
+def _add(group: typer.Typer, name: str, help: str) -> None:
+    def command(
+        scale: ScaleOption = Scale.SMOKE,
+        root: Root = DEFAULT_ROOT,
+        out: Out = DEFAULT_OUT,
+        cuts: Cuts = "shallow,medium,deep",
+        policies: Policies = "",
+        codec: CodecOption = None,
+        seeds: Seeds = "0",
+        tasks: Tasks = "",
+        jobs: Jobs = 1,
+        threads: Threads = 1,
+        as_json: Json = False,
+    ) -> None:
+        need("pydantic", "training")
+        from cutlayer.run.reproduce.grid import grid
+        from cutlayer.run.reproduce.grid_result import conclude
+        from cutlayer.run.reproduce.pool import train_all
 
-    Each cut, policy and seed is a training run of its own in OUT/convergence/runs. A run that was stopped
-    or killed goes on where it was, a finished one is not repeated, and the result covers all runs in OUT,
-    so a second command can add seeds, cuts or codecs. Installed codecs are added by themselves.
+        runs = grid(
+            scale,
+            out,
+            _chosen(policies, codec or []),
+            root=str(root),
+            cuts=_words(cuts),
+            seeds=_numbers(seeds),
+            tasks=_words(tasks),
+        )
+        try:
+            train_all(runs, jobs=jobs, threads=threads, quiet=as_json)
+        except KeyboardInterrupt:
+            told = "stopped; every run is saved, and the same command goes on from there"
+            show.console(stderr=True).print(told, soft_wrap=True)
+            raise typer.Exit(130) from None
+        view = import_module(f"cutlayer.run.reproduce.{name}")
+        result = conclude(name, scale, out, view.findings(out))
+        if as_json:
+            show.print_json(result.to_json())
+        else:
+            show_result(result, out)
 
-    \b
-    Examples:
-      cutlayer reproduce convergence                                   seconds, digits
-      cutlayer reproduce convergence --scale laptop --root ~/data --jobs 2
-      cutlayer reproduce convergence --scale laptop --root ~/data --policies none,ms --seeds 1
-      cutlayer reproduce convergence --policies none --codec ms:ratio=0.99,bits=3
-    """
-    asked = _Asked(scale, root, out, cuts, policies, codec, seeds, tasks, jobs, threads, as_json)
-    from cutlayer.run.reproduce.convergence import findings
-
-    _perform("convergence", asked, findings)
-
-
-def traffic(
-    scale: ScaleOption = Scale.SMOKE,
-    root: Root = DEFAULT_ROOT,
-    out: Out = DEFAULT_OUT,
-    cuts: Cuts = "shallow,medium,deep",
-    policies: Policies = "",
-    codec: CodecOption = None,
-    seeds: Seeds = "0",
-    tasks: Tasks = "",
-    jobs: Jobs = 1,
-    threads: Threads = 1,
-    as_json: Json = False,
-) -> None:
-    """Table 1: the bytes that each policy needs to reach the uncompressed baseline's test accuracy.
-
-    Reads the runs of `cutlayer reproduce convergence` in OUT and trains those that are missing. Counts
-    smashed data up, as the paper does, and beside it all traffic; INF where the accuracy is never reached.
-
-    \b
-    Examples:
-      cutlayer reproduce traffic                                       seconds, digits
-      cutlayer reproduce traffic --scale laptop --root ~/data --jobs 2
-    """
-    asked = _Asked(scale, root, out, cuts, policies, codec, seeds, tasks, jobs, threads, as_json)
-    from cutlayer.run.reproduce.traffic import findings
-
-    _perform("traffic", asked, findings)
+    group.command(name, help=help)(command)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    scale: Scale
-    root: Path
-    out: Path
-    cuts: str
-    policies: str
-    codec: list[str] | None
-    seeds: str
-    tasks: str
-    jobs: int
-    threads: int
-    as_json: bool
-
-
-def _perform(name: str, asked: _Asked, findings: Callable[[Path], Findings]) -> None:
-    need("pydantic", "training")
-    from cutlayer.run.reproduce.grid import choose, grid
-    from cutlayer.run.reproduce.grid_result import conclude
+def _chosen(policies: str, specs: list[str]) -> list[Policy]:
+    """The rows of the grid: those that were asked for, and codecs by their specs."""
+    from cutlayer.run.reproduce.grid import choose
     from cutlayer.run.reproduce.policies import added, training_policies
-    from cutlayer.run.reproduce.pool import train_all
 
-    specs = asked.codec or []
-    chosen = choose(training_policies(specs), _words(asked.policies))
-    if asked.policies and specs:
+    chosen = choose(training_policies(specs), _words(policies))
+    if policies and specs:
         chosen += [row for row in added(specs) if row not in chosen]
-    runs = grid(
-        asked.scale,
-        asked.out,
-        chosen,
-        root=str(asked.root),
-        cuts=_words(asked.cuts),
-        seeds=_numbers(asked.seeds),
-        tasks=_words(asked.tasks),
-    )
-    try:
-        train_all(runs, jobs=asked.jobs, threads=asked.threads, quiet=asked.as_json)
-    except KeyboardInterrupt:
-        told = "stopped; every run is saved, and the same command goes on from there"
-        show.console(stderr=True).print(told, soft_wrap=True)
-        raise typer.Exit(130) from None
-    result = conclude(name, asked.scale, asked.out, findings(asked.out))
-    if asked.as_json:
-        show.print_json(result.to_json())
-    else:
-        show_result(result, asked.out)
+    return chosen
 
 
 def _words(text: str) -> list[str]:

@@ -16,11 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError, RecordError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from cutlayer.run.lock import lock
 
 
 class RecordWriter:
@@ -38,7 +34,7 @@ class RecordWriter:
         except OSError as error:
             raise FileError(f"{self.path}: records cannot be written there ({error.strerror})") from error
         try:
-            self._lock()
+            lock(self._file, f"{self.path}: another process is training this run; wait for it")
             # A killed process may have left half a line, and the next record must not go on from there.
             self.truncate_after(math.inf)
         except Exception:
@@ -99,15 +95,6 @@ class RecordWriter:
         return FileError(
             f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
         )
-
-    def _lock(self) -> None:
-        """Refuse a second process that resumes a run which is still going. A kill lifts the lock."""
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise FileError(f"{self.path}: another process is training this run; wait for it") from error
 
 
 def read(path: str | Path) -> Iterator[dict[str, Any]]:

@@ -13,12 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import ConfigError, FileError, RecordError
+from cutlayer.run.lock import lock
 from cutlayer.run.records import to_json
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 NAME = "records.jsonl"
 Record = dict[str, Any]
@@ -39,7 +35,7 @@ class Cells:
         except OSError as error:
             raise FileError(f"{self.path}: results cannot be written there ({error.strerror})") from error
         try:
-            self._lock()
+            lock(self._file, f"{self.path}: another process is computing this; wait for it")
             made_with = self._read()
             plain = json.loads(to_json(settings))
             if made_with is None:
@@ -90,15 +86,6 @@ class Cells:
             whole += len(line)
         os.ftruncate(self._file.fileno(), whole)
         return settings
-
-    def _lock(self) -> None:
-        """Refuse a second process that computes the same cells. A kill lifts the lock."""
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise FileError(f"{self.path}: another process is computing this; wait for it") from error
 
     def _remember(self, command: str) -> None:
         if command and command not in self.commands:
