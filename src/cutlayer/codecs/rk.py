@@ -8,14 +8,7 @@ from torch import Tensor
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Writer
 from cutlayer.codecs.sp import Sparsification
-from cutlayer.codecs.sparse import (
-    ANY,
-    SparseCodec,
-    ratio_field,
-    scope_field,
-    store_field,
-    values_field,
-)
+from cutlayer.codecs.sparse import ANY, SparseCodec, ratio_field, scope_field, store_field, values_field
 
 
 @dataclass(frozen=True)
@@ -25,7 +18,6 @@ class RandomK(SparseCodec):
     name: ClassVar[str] = "rk"
     id: ClassVar[int] = 6
     advice: ClassVar[str] = "unbiased, for the study of gradient bias; its error is large"
-    signs: ClassVar[bool] = False
 
     ratio: float = ratio_field(0.95875)
     store: str = store_field()

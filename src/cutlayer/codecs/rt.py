@@ -29,7 +29,6 @@ class RandomizedTopK(SparseCodec):
     name: ClassVar[str] = "rt"
     id: ClassVar[int] = 5
     advice: ClassVar[str] = "sp with exploration; for training only, evaluation uses plain top-k"
-    signs: ClassVar[bool] = False
 
     ratio: float = ratio_field(0.95875)
     alpha: float = fields.real(0.1, 0, 1, "total weight of the elements outside the top k")

@@ -6,14 +6,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from cutlayer.codecs.base import Writer
-from cutlayer.codecs.sparse import (
-    TOP,
-    SparseCodec,
-    ratio_field,
-    scope_field,
-    store_field,
-    values_field,
-)
+from cutlayer.codecs.sparse import TOP, SparseCodec, ratio_field, scope_field, store_field, values_field
 
 
 @dataclass(frozen=True)
@@ -23,7 +16,6 @@ class Sparsification(SparseCodec):
     name: ClassVar[str] = "sp"
     id: ClassVar[int] = 3
     advice: ClassVar[str] = "the classic; good for gradients, poor for feature maps at high ratios"
-    signs: ClassVar[bool] = False
 
     ratio: float = ratio_field(0.95875)
     store: str = store_field()

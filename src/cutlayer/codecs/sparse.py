@@ -1,8 +1,8 @@
 """What the sparse codecs (`sp`, `rt`, `rk`) share: k kept elements a section, behind a mask or as keys."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Self
+from typing import ClassVar, Self
 
 from torch import Tensor
 
@@ -42,16 +42,21 @@ def scope_field(default: str = "tensor") -> str:
     return value
 
 
-@dataclass(frozen=True)
 class SparseCodec(Codec):
-    """Base of the sparse codecs, which have the fields `ratio`, `store`, `values` and `scope`."""
+    """Base of the sparse codecs. They declare these fields themselves: each has its own order on the wire."""
+
+    signs: ClassVar[bool] = False
+
+    ratio: float
+    store: str
+    values: str
+    scope: str
 
     @lru_cache(maxsize=256)  # noqa: B019 - codecs are small, immutable and few
     def _parts(self, shape: tuple[int, ...]) -> tuple[int, int, bool, Self, int]:
         """Sections, k, whether keys are stored, this codec with that decided, the bytes of a section."""
         rows, d = self.sections(shape)
-        ratio, store = float(self.ratio), str(self.store)  # type: ignore[attr-defined]
-        k = kept(ratio, d)
+        k, store = kept(self.ratio, d), self.store
         value_bytes = k * VALUE_DTYPES[self._values].itemsize
         sizes = {"mask": (d + 7) // 8 + value_bytes, "keys": 4 * k + value_bytes}
         if store == "auto":
@@ -60,7 +65,7 @@ class SparseCodec(Codec):
 
     @property
     def _values(self) -> int:
-        return VALUE_NAMES.index(self.values)  # type: ignore[attr-defined]
+        return VALUE_NAMES.index(self.values)
 
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
         """See `Codec.payload_bytes`."""
@@ -99,7 +104,7 @@ class SparseCodec(Codec):
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
         _, k, keys, _, _ = self._parts(reader.header.shape)
-        if self.store == "auto":  # type: ignore[attr-defined]
+        if self.store == "auto":
             raise HeaderError("a frame says how its elements are stored; this one says auto")
         check(
             reader.kernels.sparse_decode(
