@@ -1,5 +1,6 @@
 """Real processes for tests: `cutlayer` commands, started in an instant and never left behind."""
 
+import importlib.util
 import json
 import os
 import re
@@ -188,6 +189,17 @@ def same_weights(one: Path, other: Path) -> None:
     assert ends[0].tensors.keys() == ends[1].tensors.keys()
     for name, tensor in ends[0].tensors.items():
         assert torch.equal(tensor, ends[1].tensors[name]), name
+
+
+@pytest.fixture(scope="session")
+def proxy_class() -> Any:
+    """`proxy.Proxy`, for tests, which cannot import it."""
+    spec = importlib.util.spec_from_file_location("proxy", Path(__file__).with_name("proxy.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Proxy
 
 
 @pytest.fixture(scope="session")

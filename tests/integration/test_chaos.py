@@ -3,13 +3,11 @@
 `make test` has a short form. `make chaos` takes as long as CHAOS_SECONDS says, with both policies.
 """
 
-import importlib.util
 import os
 import random
 import signal
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +16,6 @@ from cutlayer.wire import certs
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
-
-
-def _proxy() -> Any:
-    spec = importlib.util.spec_from_file_location("proxy", Path(__file__).with_name("proxy.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Chaos:
@@ -79,12 +68,11 @@ class Chaos:
 
 
 @pytest.mark.parametrize("policy", ["wait", "drop"] if SECONDS else ["wait"])
-def test_chaos(cluster, network, policy: str) -> None:
+def test_chaos(cluster, network, proxy_class, policy: str) -> None:
     epochs = 20 + int(SECONDS)
     settings = [f"train.epochs={epochs}", "train.checkpoint_every=5", "train.evaluate_every=10"]
     flags = ("--straggler", "drop", "--deadline", "4", "--quorum", "2") if policy == "drop" else ()
-    module = _proxy()
-    with module.Proxy(1, seed=SEED) as proxy:
+    with proxy_class(1, seed=SEED) as proxy:
         chaos = Chaos(cluster, settings, flags, proxy)
         end = time.monotonic() + SECONDS
 

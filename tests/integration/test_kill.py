@@ -6,17 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cutlayer.run import checkpoint
 from cutlayer.run.config import load
-from cutlayer.run.records import read
 from cutlayer.run.train import train
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 PROGRAM = """
 import sys, torch
@@ -68,25 +67,10 @@ def lines(path: Path) -> int:
     return len(path.read_bytes().splitlines()) if path.exists() else 0
 
 
-def plain(directory: Path) -> list[dict[str, Any]]:
-    timed = ("seconds", "simulated_seconds")
-    return [
-        {k: v for k, v in record.items() if k not in timed} for record in read(directory / "records.jsonl")
-    ]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize(
     ("settings", "times"), [('sync = "step"', 2), ('sync = 5\nmode = "sequential"', 1)], ids=["step", "sync5"]
 )
-def test_killed_at_random_steps(tmp_path: Path, settings: str, times: int) -> None:
+def test_killed_at_random_steps(network: Any, tmp_path: Path, settings: str, times: int) -> None:
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     total = train(load(configured(tmp_path, undisturbed, settings))).steps
     config = configured(tmp_path, disturbed, settings)
@@ -102,11 +86,6 @@ def test_killed_at_random_steps(tmp_path: Path, settings: str, times: int) -> No
             process.send_signal(signal.SIGKILL)
         assert process.returncode == -signal.SIGKILL
     assert train(load(config), resume=True).steps == total
-    assert plain(disturbed) == plain(undisturbed)
-    ends = [checkpoint.latest(d / "checkpoints") for d in (undisturbed, disturbed)]
-    assert ends[0] is not None
-    assert ends[1] is not None
-    assert ends[0].step == ends[1].step == total
-    assert ends[0].tensors.keys() == ends[1].tensors.keys()
-    for name, tensor in ends[0].tensors.items():
-        assert torch.equal(tensor, ends[1].tensors[name]), name
+    assert network.plain(disturbed) == network.plain(undisturbed)
+    assert checkpoint.steps(disturbed / "checkpoints")[-1] == total
+    network.same_weights(undisturbed, disturbed)

@@ -1,29 +1,15 @@
 """The proxy does what it is told, or the tests that rely on it would prove nothing."""
 
-import importlib.util
 import socket
 import socketserver
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
 DATA = bytes(range(256)) * 400  # 100 kB
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("proxy", Path(__file__).with_name("proxy.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PROXY = load()
 
 
 class Echo(socketserver.BaseRequestHandler):
@@ -63,8 +49,8 @@ def exchange(end: socket.socket, data: bytes) -> bytes:
     return got
 
 
-def test_it_forwards_unharmed(echo: int) -> None:
-    with PROXY.Proxy(echo) as proxy:
+def test_it_forwards_unharmed(proxy_class: Any, echo: int) -> None:
+    with proxy_class(echo) as proxy:
         with connect(proxy.port) as one, connect(proxy.port) as two:
             assert exchange(one, DATA) == DATA
             assert exchange(two, b"x") == b"x"
@@ -75,8 +61,8 @@ def test_it_forwards_unharmed(echo: int) -> None:
         assert proxy.connections == 0
 
 
-def test_it_resets_and_refuses(echo: int) -> None:
-    with PROXY.Proxy(echo) as proxy:
+def test_it_resets_and_refuses(proxy_class: Any, echo: int) -> None:
+    with proxy_class(echo) as proxy:
         with connect(proxy.port) as one:
             assert exchange(one, b"x") == b"x"
             assert proxy.reset_all() == 1
@@ -90,8 +76,8 @@ def test_it_resets_and_refuses(echo: int) -> None:
             assert exchange(three, b"y") == b"y"
 
 
-def test_it_freezes_and_thaws(echo: int) -> None:
-    with PROXY.Proxy(echo) as proxy, connect(proxy.port) as end:
+def test_it_freezes_and_thaws(proxy_class: Any, echo: int) -> None:
+    with proxy_class(echo) as proxy, connect(proxy.port) as end:
         assert exchange(end, b"x") == b"x"
         proxy.freeze()
         end.sendall(b"late")
@@ -105,9 +91,9 @@ def test_it_freezes_and_thaws(echo: int) -> None:
         assert exchange(end, b"y") == b"y"
 
 
-def test_it_damages_the_same_bits_for_the_same_seed(echo: int) -> None:
+def test_it_damages_the_same_bits_for_the_same_seed(proxy_class: Any, echo: int) -> None:
     def damage(seed: int) -> list[bytes]:
-        with PROXY.Proxy(echo, seed=seed) as proxy, connect(proxy.port) as end:
+        with proxy_class(echo, seed=seed) as proxy, connect(proxy.port) as end:
             proxy.corrupt(0.5)
             got = [exchange(end, b"\0" * 8) for _ in range(20)]
             assert proxy.damaged > 0
@@ -118,8 +104,8 @@ def test_it_damages_the_same_bits_for_the_same_seed(echo: int) -> None:
     assert first == damage(7)
 
 
-def test_it_delays_and_throttles(echo: int) -> None:
-    with PROXY.Proxy(echo) as proxy, connect(proxy.port) as end:
+def test_it_delays_and_throttles(proxy_class: Any, echo: int) -> None:
+    with proxy_class(echo) as proxy, connect(proxy.port) as end:
         proxy.delay(0.1)
         began = time.monotonic()
         assert exchange(end, b"x") == b"x"
@@ -133,9 +119,9 @@ def test_it_delays_and_throttles(echo: int) -> None:
         assert exchange(end, DATA) == DATA
 
 
-def test_a_server_that_is_down_is_a_reset() -> None:
+def test_a_server_that_is_down_is_a_reset(proxy_class: Any) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with PROXY.Proxy(port) as proxy, pytest.raises(ConnectionResetError), connect(proxy.port) as end:
+    with proxy_class(port) as proxy, pytest.raises(ConnectionResetError), connect(proxy.port) as end:
         end.recv(1)
