@@ -17,12 +17,10 @@ from typing import Any
 
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
 from cutlayer.wire import log
-from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages import TYPES, Message, Report, pack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.parse import unpack
 from cutlayer.wire.peer import Peer
-from cutlayer.wire.policy import Policy
 from cutlayer.wire.roster import Roster
 
 # How often a waiting thread looks whether it was interrupted.
@@ -33,14 +31,8 @@ _REPORT = TYPES.index(Report)
 class Hub(Roster):
     """The transport to all clients of a run, wherever they are."""
 
-    def __init__(
-        self,
-        clients: int,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        check: Callable[[int, Any], None] = lambda client, ready: None,
-    ) -> None:
-        super().__init__(clients, policy, limits, check)
+    def __post_init__(self, clients: int) -> None:
+        super().__post_init__(clients)
         self.meter = Meter()
         self.interrupted: Callable[[], bool] = lambda: False
         self.received: set[str] = set()

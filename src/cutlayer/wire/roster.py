@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from typing import Any
 
 from cutlayer.errors import MessageError, RefusedError
@@ -18,24 +19,21 @@ from cutlayer.wire.peer import Peer, Stream
 from cutlayer.wire.policy import Policy
 
 
+@dataclass(eq=False)
 class Roster:
     """All clients of a run, wherever they are."""
 
-    def __init__(
-        self,
-        clients: int,
-        policy: Policy | None = None,
-        limits: Limits | None = None,
-        check: Callable[[int, Any], None] = lambda client, ready: None,
-    ) -> None:
-        self.policy = policy or Policy()
-        self.limits = limits or Limits()
+    clients: InitVar[int]
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
+    check: Callable[[int, Any], None] = lambda client, ready: None
+    """Raises RefusedError for a client whose data do not fit the run."""
+
+    def __post_init__(self, clients: int) -> None:
         self.patient = self.policy.straggler == "wait"
         self.lock = threading.Condition()
         self.peers = [Peer(number) for number in range(clients)]
         self.era = ""
-        self.check = check
-        """Raises RefusedError for a client whose data do not fit the run."""
         self.note: Callable[[str], None] = lambda text: None
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
