@@ -115,7 +115,7 @@ def entropies(frame: bytes, x: Tensor) -> dict[str, float]:
     how = (shape, section.levels, section.model, section.tables)
     levels = native.ems_decode(frame, at, section.words, *how)
     assert levels is not None
-    _, histogram = native.ems_contexts(levels, shape, section.model, section.levels)
+    _, histogram = native.ems_contexts(levels, shape, (0, shape.height), section.model, section.levels)
     classes = np.add.reduceat(histogram, section.tables.starts, axis=0)
     return {
         "order_0": _entropy(classes.sum(0, keepdims=True)),

@@ -1,6 +1,7 @@
 // The Python surface of `ems`. As in bindings.cpp, Python has checked what comes as addresses.
 #include "bind_ems.hpp"
 
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -38,9 +39,12 @@ void bind_ems(nb::module_& m) {
           nb::gil_scoped_release free;
           ems_levels(at<float>(x), d, scale, most, mark_from, at<uint8_t>(out), threads);
         });
-  m.def("ems_dots", [](size_t many, Address a, size_t rows, Address b, size_t columns, size_t n, Address out, int threads) {
+  m.def("ems_fit", [](Address levels, const Sizes& shape, const Sizes& fit, size_t parents, Address weights,
+                      Address distance, Address parent, int threads) {
     nb::gil_scoped_release free;
-    ems_dots(many, at<uint8_t>(a), rows, at<uint8_t>(b), columns, n, at<int64_t>(out), threads);
+    const EmsFit how{fit.at(0), fit.at(1), fit.at(2), unsigned(fit.at(3)), fit.at(4) != 0};
+    ems_fit(at<uint8_t>(levels), shape_of(shape), how, parents, at<int8_t>(weights), at<uint8_t>(distance),
+            at<int8_t>(parent), threads);
   });
   m.def("ems_energy", [](Address x, size_t d, int threads) {
     nb::gil_scoped_release free;
@@ -59,17 +63,35 @@ void bind_ems(nb::module_& m) {
     nb::gil_scoped_release free;
     ems_tops(at<float>(x), top, row, Values(kind), at<int64_t>(out), at<int64_t>(where), threads);
   });
-  m.def("ems_contexts", [](Address levels, const Sizes& shape, const Sizes& model, Address weights, Address distance,
+  m.def("ems_contexts", [](Address levels, const Sizes& shape, const Sizes& rows, const Sizes& model, Address weights, Address distance,
                            Address parent, unsigned most, Address out, Address histogram, int threads) {
     nb::gil_scoped_release free;
-    ems_contexts(at<uint8_t>(levels), shape_of(shape), model_of(model, weights, distance, parent), most,
+    ems_contexts(at<uint8_t>(levels), shape_of(shape), {rows.at(0), rows.at(1)}, model_of(model, weights, distance, parent), most,
                  at<uint8_t>(out), at<int64_t>(histogram), threads);
   });
-  m.def("ems_sums", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
+  m.def("ems_sums", [](Address x, Address levels, const Sizes& shape, const Sizes& rows, float scale, unsigned most, size_t kinds,
                        Address out, Address squares, int threads) {
     nb::gil_scoped_release free;
-    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(out),
+    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), {rows.at(0), rows.at(1)}, scale, most, kinds, at<int64_t>(out),
              at<int64_t>(squares), threads);
+  });
+  m.def("ems_error", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
+                        Address table, int threads) {
+    nb::gil_scoped_release free;
+    return ems_error(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(table),
+                     threads);
+  });
+  m.def("ems_strips", [](Address elements, size_t size, const Sizes& shape, Address where, size_t strips, size_t rows,
+                         Address out) {
+    nb::gil_scoped_release free;
+    ems_strips(at<uint8_t>(elements), size, shape_of(shape), at<int64_t>(where), strips, rows, at<uint8_t>(out));
+  });
+  m.def("ems_tables", [](Address histogram, size_t symbols, size_t most_classes, size_t worth, Address cost_of,
+                         Address starts, Address frequencies) {
+    int64_t cost = 0;
+    const size_t classes = ems_tables(at<int64_t>(histogram), symbols, most_classes, worth, at<int64_t>(cost_of),
+                                      at<int64_t>(starts), at<int64_t>(frequencies), cost);
+    return std::make_pair(classes, cost);
   });
   m.def("ems_encode", [](Address levels, Address contexts, const Sizes& shape, size_t classes, size_t symbols,
                          Address class_of, Address frequencies, int threads) {

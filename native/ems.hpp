@@ -36,12 +36,24 @@ struct EmsShape {
   size_t first() const { return pitch() + 1; }
 };
 
+// Rows of each plane that count; the others are there for their neighbours.
+struct EmsRows {
+  size_t first, last;
+};
+
 struct EmsModel {
   size_t rows, parents;
   const int8_t* weights;    // rows x 5: constant, left, above, above left, above right
   const uint8_t* distance;  // rows x parents; 0 for none
   const int8_t* parent;
   unsigned coarse, grain;
+};
+
+// What a fit looks at: every so manyth sample and place, and how many places of a channel that makes.
+struct EmsFit {
+  size_t stride, thin, places;
+  unsigned coarse;
+  bool own;
 };
 
 // Frequencies of `symbols` symbols in each class, and the class of each prediction.
@@ -85,6 +97,15 @@ struct EmsLookup {
   std::vector<uint16_t> low, high;
 };
 
+// Planes of framed levels, one below the other, a row between them: the levels, coarser ones whose four neighbours add
+// up to the surroundings, and the rows of each that count.
+struct EmsPlanes {
+  const uint8_t *at, *coarse_at;
+  size_t planes, height, width, up;  // `up`: from a row to the next
+  EmsRows rows;
+  unsigned shift, symbols;
+};
+
 // Steps of lanes, turned so that the lanes of a step lie together.
 constexpr size_t kTile = 64;
 struct EmsTile {
@@ -94,21 +115,21 @@ struct EmsTile {
 // The inner loops, once for each instruction set.
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned most, float mark_from, uint8_t* out);
-  // Products of up to four rows with one, added up; of integers below 32, n < 2^22.
-  void (*dots4)(const uint8_t* a, size_t rows, const uint8_t* b, size_t n, uint32_t* out);
+  // Products of five rows with one, added up; of integers below 32, n < 2^22.
+  void (*dots5)(const uint8_t* a, const uint8_t* b, size_t n, uint32_t* out);
   double (*energy)(const float* x, size_t n);
   size_t (*count)(const uint8_t* p, size_t n, uint8_t value);
   // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                   const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
   void (*count_pairs)(const uint8_t* predicted, const uint8_t* levels, size_t n, size_t symbols, uint32_t* bins);
-  // A framed plane looked up in a table by surroundings and level; plain levels; and the sums of elements by these.
-  void (*rebuild_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
-                        unsigned shift, unsigned symbols, const EmsLookup& table, float* out);
+  // Planes looked up in a table by surroundings and level; plain levels; the sums of elements by these; and the
+  // squared differences from a table of parts, top values (-1) left out. Elements have no frame.
+  void (*rebuild)(const EmsPlanes& planes, const EmsLookup& table, float* out);
   void (*look_up)(const uint8_t* levels, size_t n, const EmsLookup& table, float* out);
-  void (*sum_plane)(const uint8_t* at, const uint8_t* coarse_at, size_t height, size_t width, size_t up,
-                    unsigned shift, unsigned symbols, const uint8_t* levels, const float* x, float scale,
-                    uint64_t* sums, size_t bins, uint64_t& squares);
+  void (*sums)(const EmsPlanes& planes, const uint8_t* levels, const float* x, float scale, uint64_t* sums,
+               size_t bins, uint64_t& squares);
+  uint64_t (*differences)(const EmsPlanes& planes, const float* x, float scale, const std::vector<int16_t>& table);
   // One row of n elements in all lanes; false when words run out. Lanes are interleaved, 1, 8 or 32 of them;
   // `up` is in elements.
   bool (*decode_row[3])(EmsBlock& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
@@ -131,18 +152,29 @@ const EmsKernels& ems_kernels();
 
 // Magnitudes from `mark_from` on get the level `most`.
 void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads);
-// Each of m rows of a with each of k rows of b, so many times.
-void ems_dots(size_t many, const uint8_t* a, size_t m, const uint8_t* b, size_t k, size_t n, int64_t* out, int threads);
+// Weights from these levels: one row of them, or, if `own`, one for each channel with so many parents.
+void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
+             uint8_t* distance, int8_t* parent, int threads);
 double ems_energy(const float* x, size_t d, int threads);
 size_t ems_count(const uint8_t* levels, size_t d, uint8_t value, int threads);
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
 // The bits of top values as they travel, and where they are.
 void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
-void ems_contexts(const uint8_t* levels, const EmsShape& shape, const EmsModel& model, unsigned most, uint8_t* out,
-                  int64_t* histogram, int threads);
-void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most, size_t kinds,
-              int64_t* out, int64_t* squares, int threads);
+// Predictions of the rows that count, and how often each level comes with each.
+void ems_contexts(const uint8_t* levels, const EmsShape& shape, EmsRows rows, const EmsModel& model, unsigned most,
+                  uint8_t* out, int64_t* histogram, int threads);
+void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
+              size_t kinds, int64_t* out, int64_t* squares, int threads);
+// The squared error, in parts of a step, of levels that are decoded by a table of kinds x (most + 1); -1 for top values.
+uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most,
+                   size_t kinds, const int64_t* table, int threads);
+// So many rows of all channels of a sample, from `where` = (sample, first row) on; zeros beyond the planes.
+void ems_strips(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
+                size_t rows, uint8_t* out);
+// Classes with their frequencies from a histogram that is not empty: how many, and what they cost to code.
+size_t ems_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
+                  int64_t* starts, int64_t* frequencies, int64_t& cost);
 std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
                                     const EmsTables& tables, int threads);
 bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,

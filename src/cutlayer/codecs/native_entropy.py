@@ -9,9 +9,11 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
+from cutlayer.codecs.entropy.fit import places
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
-from cutlayer.codecs.entropy.tables import Tables
+from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model, coarse, flat_model, grain
+from cutlayer.codecs.entropy.part import Rows
+from cutlayer.codecs.entropy.tables import CLASSES, COST, WORTH, Tables
 
 _ELEMENTS_FOR_THREADS = 1 << 17
 
@@ -40,14 +42,18 @@ def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor
     return raw, where
 
 
-def ems_dots(a: Array, b: Array) -> Array:
+def ems_fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
     """See `kernels.Kernels`."""
-    a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    out = np.empty((*a.shape[:-1], b.shape[-2]), np.int64)
-    how = (out.ctypes.data, _threads(a.size * b.shape[-2] // 64))
-    many = a.shape[0] if a.ndim > 2 else 1
-    _n.ems_dots(many, a.ctypes.data, a.shape[-2], b.ctypes.data, *b.shape[-2:], *how)
-    return out
+    look = places(shape, own)
+    if look is None:
+        return flat_model()
+    rows, parents = (shape.channels, min(PARENTS, shape.channels - 1)) if own else (1, 0)
+    weights = np.empty((rows, 1 + NEIGHBOURS), np.int8)
+    distance, parent = np.empty((rows, parents), np.uint8), np.empty((rows, parents), np.int8)
+    how = (_shape(shape), [look.stride, look.thin, look.count, coarse(most), own], parents)
+    where = (weights.ctypes.data, distance.ctypes.data, parent.ctypes.data)
+    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(rows * rows * look.count // 64))
+    return Model(weights, distance, parent)
 
 
 def ems_energy(x: Tensor) -> float:
@@ -78,23 +84,51 @@ def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Te
     return out
 
 
-def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
+def ems_contexts(
+    levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
+) -> tuple[Tensor, Array]:
     """See `kernels.Kernels`."""
     out = torch.empty(shape.d, dtype=torch.uint8)
     counts = np.zeros((FINE, most + 1), np.int64)
     where = (out.data_ptr(), counts.ctypes.data, _threads(shape.d))
-    _n.ems_contexts(levels.data_ptr(), _shape(shape), *_model(model, most), most, *where)
+    _n.ems_contexts(levels.data_ptr(), _shape(shape), rows, *_model(model, most), most, *where)
     return out, counts
 
 
 def ems_sums(
-    x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int
+    x: Tensor, levels: Tensor, shape: Geometry, rows: Rows, scale: float, most: int, kinds: int
 ) -> tuple[Array, int]:
     """See `kernels.Kernels`."""
     out, squares = np.zeros((2, kinds, most + 1), np.int64), np.zeros(1, np.int64)
     where = (out.ctypes.data, squares.ctypes.data, _threads(shape.d))
-    _n.ems_sums(x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds, *where)
+    _n.ems_sums(x.data_ptr(), levels.data_ptr(), _shape(shape), rows, scale, most, kinds, *where)
     return out[:, :, :most], int(squares[0])
+
+
+def ems_error(x: Tensor, levels: Tensor, shape: Geometry, scale: float, table: Array) -> int:
+    """See `kernels.Kernels`."""
+    kinds, most = table.shape
+    known = np.pad(table.astype(np.int64), ((0, 0), (0, 1)), constant_values=-1)
+    what = (x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds)
+    total: int = _n.ems_error(*what, known.ctypes.data, _threads(shape.d))
+    return total
+
+
+def ems_strips(elements: Tensor, shape: Geometry, where: Array, rows: int) -> Tensor:
+    """See `kernels.Kernels`."""
+    out = torch.empty(len(where) * rows * shape.channels * shape.width, dtype=elements.dtype)
+    what = (elements.data_ptr(), elements.element_size(), _shape(shape))
+    _n.ems_strips(*what, where.ctypes.data, len(where), rows, out.data_ptr())
+    return out
+
+
+def ems_tables(histogram: Array) -> tuple[Tables, int]:
+    """See `kernels.Kernels`."""
+    symbols = histogram.shape[1]
+    starts, frequencies = np.empty(FINE, np.int64), np.empty((FINE, symbols), np.int64)
+    where = (starts.ctypes.data, frequencies.ctypes.data)
+    classes, cost = _n.ems_tables(histogram.ctypes.data, symbols, CLASSES, WORTH, COST.ctypes.data, *where)
+    return Tables(starts[:classes].tolist(), frequencies[:classes]), cost
 
 
 def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:

@@ -44,7 +44,7 @@ class Geometry:
         """Blocks, which are coded alone."""
         return -(-self.lanes // LANES)
 
-    def part(self, elements: int) -> tuple["Geometry", int]:
+    def thinned(self, elements: int) -> tuple["Geometry", int]:
         """About so many elements' worth of samples, evenly spread: their geometry, and the stride."""
         stride = max(1, self.d // max(elements, self.sample))
         whole = self.d // self.sample

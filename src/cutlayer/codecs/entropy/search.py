@@ -70,7 +70,8 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
     best: tuple[tuple[float, int, Tensor], Means] | None = None
     for _ in range(4 * _TRIES):
         levels = writer.levels_at(step)
-        means, left = writer.means(*levels, whole=True)
+        means = writer.means(*levels)
+        left = writer.error(*levels, means)
         # A part of a step is how exactly elements are measured: allow for it.
         fits = left * 1.001 <= most
         if fits:
@@ -85,12 +86,12 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         step *= aim if fits else min(0.998, aim)
     if not best:
         return None
-    mask = writer.measured(*best[0], writer.shape, writer.fitted(best[0][0]))
+    mask = writer.measured(*best[0], writer.whole, writer.fitted(best[0][0]))
     return writer.section(mask, best[1]), mask.most
 
 
 def _made(writer: SectionWriter, mask: Mask) -> Made:
-    return writer.section(mask, writer.means(mask.step, mask.most, mask.levels)[0]), mask.most
+    return writer.section(mask, writer.means(mask.step, mask.most, mask.levels)), mask.most
 
 
 def _smallest(writer: SectionWriter) -> Made:

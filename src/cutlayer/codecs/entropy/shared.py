@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutlayer.codecs.entropy.fit import rounded, solve
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import NEIGHBOURS, Model, coarse, rounded, solve
+from cutlayer.codecs.entropy.model import NEIGHBOURS, Model, coarse
 from cutlayer.codecs.entropy.transform import BLOCK
 
 PARENTS = (

@@ -1,5 +1,6 @@
 """Statistics: predictions grouped into classes, and each class's frequencies of levels."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,10 @@ from cutlayer.codecs.entropy.model import FINE
 SCALE_BITS = 11
 SCALE = 1 << SCALE_BITS  # frequencies of a class add up to this
 CLASSES = 24  # with their frequencies spread out they still fit a second-level cache
-_WORTH = 160  # elements that a class must have for each of its frequencies to pay
+WORTH = 160  # elements that a class must have for each of its frequencies to pay
+COST_BITS = 16
+# What a symbol costs by its frequency, in 2^-16 bits: integers, so that all add up to the same.
+COST = np.array([0, *(round((SCALE_BITS - math.log2(f)) * (1 << COST_BITS)) for f in range(1, SCALE + 1))])
 
 Array = NDArray[Any]
 
@@ -28,21 +32,19 @@ class Tables:
         return (np.searchsorted(self.starts, np.arange(FINE), side="right") - 1).astype(np.uint8)
 
 
-def tables(histogram: Array) -> Tables:
-    """Classes of about equally many elements, each as fine as its number of elements pays for."""
+def tables(histogram: Array) -> tuple[Tables, int]:
+    """Classes of about equally many elements, each as fine as its number of elements pays for; and what it
+    costs to code the counted elements with them, in parts of a bit."""
     symbols = histogram.shape[1]
     total = int(histogram.sum())
-    wanted = min(CLASSES, max(1, total // (_WORTH * symbols)))
+    wanted = min(CLASSES, max(1, total // (WORTH * symbols)))
     before = np.concatenate([[0], histogram.sum(1).cumsum()[:-1]])
-    target = before * wanted // total
-    new = np.flatnonzero(np.diff(target) > 0) + 1
-    starts = [0, *(int(s) for s in new if s)]
+    # No class begins where no elements are left.
+    new = np.flatnonzero((np.diff(before * wanted // total) > 0) & (before[1:] < total)) + 1
+    starts = [0, *(int(s) for s in new)]
     counts = np.add.reduceat(histogram, starts, axis=0)
-    keep = counts.sum(1) > 0
-    if not keep.all():  # a class that nothing falls into joins the one before
-        starts = [0, *(s for s, k in zip(starts[1:], keep[1:], strict=True) if k)]
-        counts = np.add.reduceat(histogram, starts, axis=0)
-    return Tables(starts, _frequencies(counts))
+    frequencies = _frequencies(counts)
+    return Tables(starts, frequencies), int((counts * COST[frequencies]).sum())
 
 
 def _frequencies(counts: Array) -> Array:
@@ -56,11 +58,3 @@ def _frequencies(counts: Array) -> Array:
         most = scaled.argmax(1)
         scaled[rows, most] = np.maximum(scaled[rows, most] + off, 1)
     return scaled
-
-
-def bits(histogram: Array, found: Tables) -> float:
-    """What coding the counted elements costs."""
-    counts = np.add.reduceat(histogram, found.starts, axis=0)
-    with np.errstate(divide="ignore"):
-        cost = np.where(counts > 0, SCALE_BITS - np.log2(np.maximum(found.frequencies, 1)), 0.0)
-    return float((counts * cost).sum())

@@ -16,7 +16,6 @@ from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.reader import read_section
 from cutlayer.codecs.entropy.section import MOST_LEVELS, TRANSFORMED, Cursor, varint, wrong
 from cutlayer.codecs.entropy.shared import fit_shared
-from cutlayer.codecs.entropy.tables import bits, tables
 from cutlayer.codecs.entropy.transform import LARGEST, MOST_STEP, UNIT, coefficients, rotation, transformable
 from cutlayer.codecs.entropy.writer import SectionWriter, as_float
 from cutlayer.codecs.kernels import Kernels
@@ -37,8 +36,8 @@ class CoefficientWriter(SectionWriter):
         """See `SectionWriter`."""
 
         def cost(model: Model) -> float:
-            histogram = self.kernels.ems_contexts(levels, shape, model, most)[1]
-            return bits(histogram, tables(histogram))
+            histogram = self.kernels.ems_contexts(levels, shape, (0, shape.height), model, most)[1]
+            return self.kernels.ems_tables(histogram)[1]
 
         return fit_shared(levels.cpu().numpy(), shape, most, cost)
 

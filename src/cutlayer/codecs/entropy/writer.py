@@ -9,16 +9,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from cutlayer.codecs.entropy.fit import worth_rows
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import Model, fit, worth_rows
+from cutlayer.codecs.entropy.model import Model
+from cutlayer.codecs.entropy.part import Part, part, whole
 from cutlayer.codecs.entropy.section import MOST_LEVELS, SURROUNDINGS, Means, Section, head, varint
-from cutlayer.codecs.entropy.tables import Tables, bits, tables
+from cutlayer.codecs.entropy.tables import COST_BITS, Tables
 from cutlayer.codecs.kernels import Kernels
 
 PARTS = 64  # of a step, in which elements are measured
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
 LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
-_PART = 1 << 16  # elements that a search looks at
+_FITTED = 1 << 18  # elements from which weights are fitted
 _FEW = 1 << 15  # elements below which surroundings are not told apart
 _FINE = 16  # levels above which they are not, either
 _LANE_BYTES = 3  # what a lane costs beyond what its levels carry, on average
@@ -55,23 +57,15 @@ class SectionWriter:
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
         self.first_step = self.topmin / 3  # where a search begins
-        self.part_shape, self.stride = shape.part(max(_PART, shape.d // 16, 4 * shape.sample))
-        self.part = self.spread(self.x)
-        # Weights are fitted to other elements than those on which they are tried: on their own they look
-        # better than they are, by a few percent of the bytes.
-        self.other = self.spread(self.x, self.stride // 2)
+        self.whole, self.part = whole(shape), part(shape)
+        self.some = self.spread(self.x)
         self.threshold = float(top.topmin[row])
 
-    def spread(self, elements: Tensor, start: int = 0) -> Tensor:
-        """The part of the elements on which steps are tried, or another one that starts later."""
-        if self.stride == 1:
+    def spread(self, elements: Tensor) -> Tensor:
+        """The part of the elements on which steps are tried."""
+        if self.part.where is None:
             return elements
-        whole = self.shape.d // self.shape.sample * self.shape.sample
-        picked = elements[:whole].view(-1, self.shape.sample)[start :: self.stride]
-        if elements.device.type != "cpu":
-            return picked.reshape(-1)
-        # NumPy copies with one thread: torch would start several for less than they cost.
-        return torch.from_numpy(picked.numpy().reshape(-1))
+        return self.kernels.ems_strips(elements, self.shape, self.part.where, self.part.shape.height)
 
     def packed(self, codes: Tensor, width: int) -> bytes:
         """A bit stream."""
@@ -91,18 +85,24 @@ class SectionWriter:
 
     def trial(self, step: float, model: Model) -> Mask:
         """What the mask would be like, from a part of the elements."""
-        return self.measured(*self._tried(step, self.part), self.part_shape, model)
+        return self.measured(*self._tried(step, self.some), self.part, model)
 
     def trial_error(self, step: float) -> float:
         """The squared error that levels a step apart would leave, from a part of the elements."""
-        tried = self._tried(step, self.part)
-        return self.means(*tried)[1] * (self.shape.d / self.part_shape.d)
+        return self._means(*self._tried(step, self.some))[1]
 
     def fitted(self, step: float) -> Model:
-        """Weights for levels a step apart."""
-        _, most, levels = self._tried(step, self.other)
-        of = self.part_shape
-        return self._fitted(most, levels, Geometry(len(levels), of.channels, of.height, of.width))
+        """Weights for levels a step apart, from some samples."""
+        of, stride = self.shape.thinned(max(_FITTED, 4 * self.shape.sample))
+        elements = self.x
+        if stride > 1:
+            size = self.shape.sample
+            picked = elements[: self.shape.d // size * size].view(-1, size)[stride // 2 :: stride]
+            # NumPy copies with one thread: torch would start several for less than they cost.
+            elements = picked.reshape(-1) if picked.is_cuda else torch.from_numpy(picked.numpy().reshape(-1))
+            of = replace(of, d=len(elements))
+        _, most, levels = self._tried(step, elements)
+        return self._fitted(most, levels, of)
 
     def _tried(self, step: float, elements: Tensor) -> tuple[float, int, Tensor]:
         step = min(max(step, LEAST_STEP), MOST_STEP)
@@ -111,7 +111,7 @@ class SectionWriter:
         return step, most, self.kernels.ems_levels(elements, self.scale(step), most, self.threshold)
 
     def _fitted(self, most: int, levels: Tensor, shape: Geometry) -> Model:
-        return fit(levels.cpu().numpy(), shape, most, worth_rows(self.shape), self.kernels.ems_dots)
+        return self.kernels.ems_fit(levels, shape, most, worth_rows(self.shape))
 
     def levels_at(self, step: float, most: int = 0) -> tuple[float, int, Tensor]:
         """Levels a step apart, with top values marked; `most` of them, if that is given."""
@@ -122,26 +122,22 @@ class SectionWriter:
 
     def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
         """The mask with levels a step apart."""
-        return self.measured(*self.levels_at(step, most), self.shape, model)
+        return self.measured(*self.levels_at(step, most), self.whole, model)
 
     def marked(self, most: int, levels: Tensor) -> Mask:
         """The mask of levels without a step, and the top values."""
-        return self.measured(0.0, most, levels.index_fill_(0, self.where, most), self.shape)
+        return self.measured(0.0, most, levels.index_fill_(0, self.where, most), self.whole)
 
-    def measured(
-        self, step: float, most: int, levels: Tensor, shape: Geometry, model: Model | None = None
-    ) -> Mask:
+    def measured(self, step: float, most: int, levels: Tensor, of: Part, model: Model | None = None) -> Mask:
         """Levels with their statistics."""
-        model = model or self._fitted(most, levels, shape)
-        contexts, histogram = self.kernels.ems_contexts(levels, shape, model, most)
-        found = tables(histogram)
-        cost = bits(histogram, found) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
+        model = model or self._fitted(most, levels, of.shape)
+        contexts, histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, most)
+        found, cost = self.kernels.ems_tables(histogram)
+        bits = cost / (1 << COST_BITS) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
         # Frequencies take one byte or two; the rest is small.
         about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
         about += self.model_size(model) + len(found.starts) * (1 + 3 * most // 2)
-        if shape is not self.shape:
-            cost *= self.shape.d / shape.d
-        size = cost / 8 + _LANE_BYTES * self.shape.lanes + about
+        size = bits * (self.shape.d / of.counted) / 8 + _LANE_BYTES * self.shape.lanes + about
         return Mask(step, most, levels, contexts, model, found, size)
 
     def model_size(self, model: Model) -> int:
@@ -152,15 +148,22 @@ class SectionWriter:
         """How many surroundings are told apart: none where tables would cost more than they save."""
         return SURROUNDINGS if self.shape.d >= _FEW and 1 < most <= _FINE else 1
 
-    def means(self, step: float, most: int, levels: Tensor, *, whole: bool = False) -> tuple[Means, float]:
-        """Where levels are decoded to, and the squared error of that (of all elements, if `whole`)."""
-        x, shape = self.x, self.shape
-        if not whole and len(levels) > self.part_shape.d:
-            levels = self.spread(levels)
-        if len(levels) < shape.d:
-            x, shape = self.part, self.part_shape
+    def means(self, step: float, most: int, levels: Tensor) -> Means:
+        """Where levels are decoded to, from a part of the elements."""
+        return self._means(step, most, self.spread(levels))[0]
+
+    def error(self, step: float, most: int, levels: Tensor, means: Means) -> float:
+        """The squared error of levels that are decoded to these means."""
+        table = np.arange(most) * PARTS + means.offsets
         scale = self.scale(step)
-        (count, total), squared = self.kernels.ems_sums(x, levels, shape, scale, most, self.kinds(most))
+        return self.kernels.ems_error(self.x, levels, self.shape, scale, table) / scale**2
+
+    def _means(self, step: float, most: int, levels: Tensor) -> tuple[Means, float]:
+        """From levels of the part; and the squared error that they seem to leave of all."""
+        of, scale = self.part, self.scale(step)
+        (count, total), squared = self.kernels.ems_sums(
+            self.some, levels, of.shape, of.rows, scale, most, self.kinds(most)
+        )
         middle = np.arange(most) * PARTS
         # Half a part more, rounded down: the nearest integer to the mean.
         mean = np.where(count > 0, (2 * total + count) // (2 * np.maximum(count, 1)), middle)
@@ -169,7 +172,7 @@ class SectionWriter:
             offsets[:, 0] = 0  # what lies around zero is zero
         y = middle + offsets
         left = float(squared + (count * y * y - 2 * total * y).sum()) / scale**2
-        return Means(float(np.float32(step)), offsets.astype(np.int8)), left
+        return Means(float(np.float32(step)), offsets.astype(np.int8)), left * (self.shape.d / of.counted)
 
     def section(self, mask: Mask, means: Means | None) -> bytes:
         """The section, with the mask coded or stored, whichever is smaller."""

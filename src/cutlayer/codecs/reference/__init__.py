@@ -1,19 +1,22 @@
 """Every codec's work in plain PyTorch: the readable truth, on any device."""
 
+from cutlayer.codecs.entropy.fit import fit as ems_fit
+from cutlayer.codecs.entropy.tables import tables as ems_tables
 from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.container import allocate, check_values, checksum, put_bytes, seal
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
     ems_count,
     ems_decode,
-    ems_dots,
     ems_encode,
     ems_energy,
     ems_equal_levels,
+    ems_error,
     ems_levels,
     ems_pack,
     ems_rebuild,
     ems_signs,
+    ems_strips,
     ems_sums,
     ems_tops,
     ems_unpack,
@@ -31,17 +34,20 @@ __all__ = [
     "ems_contexts",
     "ems_count",
     "ems_decode",
-    "ems_dots",
     "ems_encode",
     "ems_energy",
     "ems_equal_levels",
+    "ems_error",
+    "ems_fit",
     "ems_forward",
     "ems_inverse",
     "ems_levels",
     "ems_pack",
     "ems_rebuild",
     "ems_signs",
+    "ems_strips",
     "ems_sums",
+    "ems_tables",
     "ems_tops",
     "ems_unpack",
     "km_decode",

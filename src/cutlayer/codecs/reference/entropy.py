@@ -11,6 +11,7 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
+from cutlayer.codecs.entropy.part import Rows
 from cutlayer.codecs.entropy.tables import Tables
 from cutlayer.codecs.reference import bits as stream
 from cutlayer.codecs.reference import rans
@@ -61,12 +62,6 @@ def _planes(levels: Tensor, shape: Geometry) -> Tensor:
     return pad(levels, (0, whole - shape.d)).view(-1, shape.channels, shape.height, shape.width).int()
 
 
-def ems_dots(a: Array, b: Array) -> Array:
-    """Products of the rows of two matrices of small integers, or of many of them, added up."""
-    result: Array = np.rint(a.astype(np.float64) @ b.astype(np.float64).swapaxes(-1, -2)).astype(np.int64)
-    return result
-
-
 def ems_energy(x: Tensor) -> float:
     """The sum of squares of a row.
 
@@ -90,8 +85,11 @@ def ems_count(levels: Tensor, value: int) -> int:
     return int((levels == value).sum())
 
 
-def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tuple[Tensor, Array]:
-    """The quantized prediction of each element (uint8), and how often each level comes with each."""
+def ems_contexts(
+    levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
+) -> tuple[Tensor, Array]:
+    """The quantized prediction of each element (uint8), and how often each level comes with each in the rows
+    of planes that count."""
     a = _planes(levels, shape) >> coarse(most)
     framed = pad(a, (1, 1, 1, 0))
     height, width = shape.height, shape.width
@@ -105,9 +103,15 @@ def ems_contexts(levels: Tensor, shape: Geometry, model: Model, most: int) -> tu
             if back:
                 p[:, c] += weight * a[:, c - back]
     quantized = (p >> grain(most)).clamp_(0, FINE - 1).view(-1)[: shape.d]
-    joint = (quantized.long() * (most + 1) + levels.long()).cpu()
+    joint = (quantized.long() * (most + 1) + levels.long())[_counted(shape, rows, a.device)].cpu()
     counts = joint.bincount(minlength=FINE * (most + 1)).view(FINE, most + 1)
     return quantized.to(torch.uint8), counts.numpy()
+
+
+def _counted(shape: Geometry, rows: Rows, device: torch.device) -> Tensor:
+    """Which elements are in these rows of their planes."""
+    row = torch.arange(shape.d, device=device) // shape.width % shape.height
+    return (row >= rows[0]) & (row < rows[1])
 
 
 def _surroundings(levels: Tensor, shape: Geometry, most: int) -> Tensor:
@@ -121,18 +125,43 @@ def _surroundings(levels: Tensor, shape: Geometry, most: int) -> Tensor:
 
 
 def ems_sums(
-    x: Tensor, levels: Tensor, shape: Geometry, scale: float, most: int, kinds: int
+    x: Tensor, levels: Tensor, shape: Geometry, rows: Rows, scale: float, most: int, kinds: int
 ) -> tuple[Array, int]:
-    """By surroundings and level, the number of elements and their parts; of all, the parts squared."""
+    """By surroundings and level, the number of elements and their parts; of all, the parts squared. Only of
+    the rows of planes that count."""
     parts = ems_parts(x, scale).long()
     key = levels.long()
     if kinds > 1:
         key += _surroundings(levels, shape, most) * (most + 1)
+    counted = _counted(shape, rows, x.device)
+    parts, key, levels = parts[counted], key[counted], levels[counted]
     result = torch.zeros(2, kinds * (most + 1), dtype=torch.int64, device=x.device)
     for row, value in zip(result, (torch.ones_like(parts), parts), strict=True):
         row.scatter_add_(0, key, value)
     sums: Array = result.view(2, kinds, most + 1)[:, :, :most].cpu().numpy()
     return sums, int((parts * parts)[levels != most].sum())
+
+
+def ems_error(x: Tensor, levels: Tensor, shape: Geometry, scale: float, table: Array) -> int:
+    """The squared error, in parts of a step, if levels are decoded to these parts by surroundings and level;
+    top values have none."""
+    kinds, most = table.shape
+    known = torch.from_numpy(np.pad(table.astype(np.int64), ((0, 0), (0, 1)))).to(x.device)
+    key = levels.long()
+    if kinds > 1:
+        key += _surroundings(levels, shape, most) * (most + 1)
+    off = ems_parts(x, scale).long() - known.view(-1)[key]
+    return int((off * off)[levels != most].sum())
+
+
+def ems_strips(elements: Tensor, shape: Geometry, where: Array, rows: int) -> Tensor:
+    """So many rows of all channels of a sample, from (sample, first row) on; zeros beyond the planes."""
+    whole = shape.d // shape.sample * shape.sample
+    planes = pad(elements[:whole].view(-1, shape.channels, shape.height, shape.width), (0, 0, 1, rows))
+    sample, first = torch.from_numpy(where).to(elements.device).unbind(1)
+    # Along samples and rows at once, with channels between them.
+    row = first[:, None] + 1 + torch.arange(rows, device=elements.device)
+    return planes[sample[:, None], :, row].transpose(1, 2).reshape(-1)
 
 
 def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:
