@@ -16,12 +16,13 @@ from cutlayer.codecs.entropy.part import Rows
 from cutlayer.codecs.entropy.tables import CLASSES, COST, WORTH, Tables
 
 _ELEMENTS_FOR_THREADS = 1 << 17
+_ELEMENTS_FOR_LITTLE = 1 << 20  # where there is hardly anything to do for each: threads take time to start
 
 Array = NDArray[Any]
 
 
-def _threads(d: int) -> int:
-    return torch.get_num_threads() if d >= _ELEMENTS_FOR_THREADS else 1
+def _threads(d: int, enough: int = _ELEMENTS_FOR_THREADS) -> int:
+    return torch.get_num_threads() if d >= enough else 1
 
 
 def _shape(shape: Geometry) -> list[int]:
@@ -52,13 +53,13 @@ def ems_fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
     distance, parent = np.empty((rows, parents), np.uint8), np.empty((rows, parents), np.int8)
     how = (_shape(shape), [look.stride, look.thin, look.count, coarse(most), own], parents)
     where = (weights.ctypes.data, distance.ctypes.data, parent.ctypes.data)
-    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(rows * rows * look.count // 64))
+    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(rows * rows * look.count // 16))
     return Model(weights, distance, parent)
 
 
 def ems_energy(x: Tensor) -> float:
     """See `kernels.Kernels`."""
-    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel()))
+    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel(), _ELEMENTS_FOR_LITTLE))
     return total
 
 
@@ -72,7 +73,7 @@ def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor
     """See `kernels.Kernels`."""
     out = torch.empty(x.numel(), dtype=torch.uint8)
     how = (scale, levels, mark_from)
-    _n.ems_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
+    _n.ems_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel(), _ELEMENTS_FOR_LITTLE))
     return out
 
 
