@@ -15,6 +15,12 @@ void for_chunks(size_t d, int threads, F f) {
   parallel(threads, (d + kChunk - 1) / kChunk, [&](size_t c) { f(c, c * kChunk, std::min(kChunk, d - c * kChunk)); });
 }
 
+// From i on, past eight zeros at a time: most levels are zero.
+size_t next_level(const uint8_t* levels, size_t i, size_t d) {
+  for (uint64_t eight; i + 8 <= d && (std::memcpy(&eight, levels + i, 8), eight == 0);) i += 8;
+  return i;
+}
+
 }  // namespace
 
 void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads) {
@@ -99,7 +105,7 @@ bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out) {
 std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark) {
   std::string out;
   uint32_t word = 0, filled = 0;
-  for (size_t i = 0; i < d; ++i) {
+  for (size_t i = 0; i < d; i = next_level(levels, i + 1, d)) {
     const uint32_t counts = levels[i] != 0 && levels[i] != mark;
     word |= (uint32_t(x[i] < 0) & counts) << filled;
     filled += counts;
@@ -147,7 +153,7 @@ void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* tabl
         ems_kernels().rebuild(around.load(l, count), known, y);
       if (signs) {
         const uint8_t* sign = signs + signs_at[s];
-        for (size_t i = 0; i < count; ++i)
+        for (size_t i = 0; i < count; i = next_level(l, i + 1, count))
           if (l[i] != 0 && l[i] != most) {
             y[i] = *sign ? -y[i] : y[i];
             ++sign;

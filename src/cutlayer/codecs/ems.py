@@ -12,7 +12,7 @@ from cutlayer.codecs.entropy import search
 from cutlayer.codecs.entropy.geometry import Geometry, geometry
 from cutlayer.codecs.entropy.section import MOST_LEVELS, Cursor, wrong
 from cutlayer.codecs.entropy.transform import transformable
-from cutlayer.codecs.entropy.transformed import Transform, read, squared, squared_error
+from cutlayer.codecs.entropy.transformed import Transform, read, squared_error
 from cutlayer.codecs.entropy.writer import SectionWriter
 from cutlayer.codecs.kernels import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
@@ -129,7 +129,7 @@ class EntropyCodedMask(Codec):
         transform = Transform(x, shape, self._values, kernels)
         if self.bpe:
             return transform.within_bytes(budget)
-        return transform.within_error(self.error * squared(x))
+        return transform.within_error(self.error * kernels.ems_energy(x))
 
     def _better(self, a: search.Made, b: search.Made, x: Tensor, section: SectionWriter) -> search.Made:
         """The smaller one; with a rate, the one of less error."""

@@ -11,9 +11,8 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.section import MOST_STEP, Cursor, Section, parse, wrong
-from cutlayer.codecs.entropy.writer import PARTS, as_float
+from cutlayer.codecs.entropy.writer import as_float, as_floats
 from cutlayer.codecs.kernels import Kernels
-from cutlayer.codecs.tensors import VALUE_DTYPES
 
 LARGEST = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
 
@@ -43,7 +42,7 @@ def read_section(
     code = raw >> 1 if signed else raw
     if int(code.max()) + section.low > largest[values]:
         raise wrong("a top value is too large, infinite or not a number")
-    tops = _as_floats(code + section.low, values)
+    tops = as_floats(code + section.low, values)
     if signed:
         tops = torch.where(raw & 1 > 0, -tops, tops)
     found = _levels(cursor, frame, start, section, shape, kernels)
@@ -92,12 +91,4 @@ def _table(section: Section, values: int) -> Array:
     if section.means is None:
         topmin = np.float64(as_float(section.low, values))
         return (np.arange(section.levels) * topmin / np.float64(section.levels)).astype(np.float32)[None]
-    offsets = section.means.offsets.astype(np.int64)
-    parts = np.arange(section.levels) * PARTS + offsets
-    return parts.astype(np.float32) * np.float32(np.float32(section.means.step) / np.float32(PARTS))
-
-
-def _as_floats(raw: Tensor, values: int) -> Tensor:
-    if values == 0:
-        return raw.to(torch.int32).view(torch.float32)
-    return raw.to(torch.int16).view(VALUE_DTYPES[values]).float()
+    return section.means.table()

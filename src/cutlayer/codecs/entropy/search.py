@@ -10,6 +10,7 @@ from cutlayer.codecs.entropy.section import MOST_LEVELS, Means
 from cutlayer.codecs.entropy.writer import Mask, SectionWriter
 
 _TRIES = 6
+_WHOLE = 2  # further looks at all elements, at most, once a wish is met
 _CLOSE = 0.006  # a wish counts as met within this share
 Made = tuple[bytes, int]  # a section and its levels
 
@@ -66,23 +67,31 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
         -math.log(writer.first_step),
         -2.0,
     )
-    step = math.exp(-found)
+    step, last, used = math.exp(-found), (0.0, 0.0), -1.0
     best: tuple[tuple[float, int, Tensor], Means] | None = None
-    for _ in range(4 * _TRIES):
+    for i in range(4 * _TRIES):
         levels = writer.levels_at(step)
         means = writer.means(*levels)
         left = writer.error(*levels, means)
         # A part of a step is how exactly elements are measured: allow for it.
         fits = left * 1.001 <= most
-        if fits:
-            near = best is not None or left >= (1 - 3 * _CLOSE) * most
-            best = levels, means
-            if near:
+        if fits and left > used:
+            best, used = (levels, means), left
+            if left >= (1 - 3 * _CLOSE) * most:
                 break
-        elif best or levels[1] == MOST_LEVELS:
+        if not fits and levels[1] == MOST_LEVELS:
             break
-        # The part made it look better or worse than it is.
-        aim = ((1 - 1.5 * _CLOSE) * most / left) ** (1 / min(max(-slope, 0.5), 2.0)) if left > 0 else 2.0
+        if best and i >= _WHOLE:
+            break
+        if left > 0:
+            # The part made it look better or worse than it is; two of the whole tell how fast it grows.
+            here = math.log(step), math.log(left)
+            if i and abs(here[0] - last[0]) > 1e-4:
+                slope = -(here[1] - last[1]) / (here[0] - last[0])
+            last = here
+            aim = ((1 - 1.5 * _CLOSE) * most / left) ** (1 / min(max(-slope, 0.5), 2.0))
+        else:
+            aim = 2.0
         step *= aim if fits else min(0.998, aim)
     if not best:
         return None

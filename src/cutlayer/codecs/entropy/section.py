@@ -15,6 +15,7 @@ from cutlayer.errors import PayloadError
 
 SURROUNDINGS = 16  # of an element, where reconstruction tells them apart
 MOST_LEVELS = 127
+PARTS = 64  # of a step, in which elements are measured
 MOST_STEP = 2.0**120  # the largest level of the largest step must stay a float32
 STORED, CODED = 0, 1
 TRANSFORMED = 2  # what follows is the coefficients' own section
@@ -29,6 +30,17 @@ class Means:
 
     step: float
     offsets: Array  # int8
+
+    def parts(self) -> Array:
+        """Where levels are decoded to, in 1/64 of a step (int64)."""
+        levels = self.offsets.shape[1]
+        found: Array = np.arange(levels) * PARTS + self.offsets.astype(np.int64)
+        return found
+
+    def table(self) -> Array:
+        """The same as float32 values."""
+        found: Array = self.parts().astype(np.float32) * np.float32(np.float32(self.step) / np.float32(PARTS))
+        return found
 
 
 @dataclass(frozen=True)

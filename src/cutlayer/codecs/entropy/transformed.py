@@ -1,7 +1,10 @@
 """A section of coefficients instead of elements, to bytes and back (FORMAT.md, "ems", "Transform")."""
 
+import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,23 +17,28 @@ from cutlayer.codecs.entropy import search
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.reader import read_section
-from cutlayer.codecs.entropy.section import MOST_LEVELS, TRANSFORMED, Cursor, varint, wrong
+from cutlayer.codecs.entropy.section import MOST_LEVELS, TRANSFORMED, Cursor, Means, varint, wrong
 from cutlayer.codecs.entropy.shared import fit_shared
 from cutlayer.codecs.entropy.transform import LARGEST, MOST_STEP, UNIT, coefficients, rotation, transformable
-from cutlayer.codecs.entropy.writer import SectionWriter, as_float
+from cutlayer.codecs.entropy.writer import SectionWriter, as_float, as_floats
 from cutlayer.codecs.kernels import Kernels
 
 _TOPS = 8192  # one coefficient in so many travels as a value
 _MOST_TOPS = 16
 _USED = 0.9  # of a budget: good enough
-_NEAR = 0.985  # of the error that is allowed: good enough
-_TRIES = 6
+_OTHER = 0.25  # steps so far apart, in their logarithms, are tried anew
+_FEW = 1 << 18  # elements that tell what an error of coefficients is in elements
 
 Array = NDArray[Any]
 
 
 class CoefficientWriter(SectionWriter):
-    """Writes coefficients, whose weights are shared."""
+    """Writes coefficients, whose weights are shared, and knows what they come to in elements."""
+
+    def __init__(self, transform: "Transform", top: Any) -> None:
+        self.transform = transform
+        self.known: tuple[float, float] | None = None
+        super().__init__(transform.y, top, 0, transform.values, True, transform.inner, transform.kernels)
 
     def _fitted(self, most: int, levels: Tensor, shape: Geometry) -> Model:
         """See `SectionWriter`."""
@@ -45,6 +53,31 @@ class CoefficientWriter(SectionWriter):
         """See `SectionWriter`."""
         return model.rows + int(model.weights.shape[1] + 2 * model.distance.shape[1])
 
+    def error(self, step: float, most: int, levels: Tensor, means: Means) -> float:
+        """See `SectionWriter`; of elements, as they will be decoded."""
+        tops = as_floats(self.tops, self.transform.values)
+        return self.transform.distance(self._rebuilt(levels, means, self.x, self.shape, tops))
+
+    def trial_error(self, step: float) -> float:
+        """See `SectionWriter`. What an error of coefficients is in elements, some samples tell."""
+        if self.known is None or abs(math.log(step / self.known[0])) > _OTHER:
+            self.known = step, self._gain(step)
+        return super().trial_error(step) * self.known[1]
+
+    def _gain(self, step: float) -> float:
+        """The error of elements for each of coefficients: less than 1, because elements are clamped."""
+        y, shape, inner = self.transform.some
+        step, most, levels = self._tried(step, y)
+        means = self._means(*self._tried(step, self.some))[0]
+        found = self._rebuilt(levels, means, y, inner, y[levels == most].abs())
+        coefficients = self.kernels.ems_energy(y - found)
+        return self.transform.distance(found, shape) / coefficients if coefficients > 0 else 1.0
+
+    def _rebuilt(self, levels: Tensor, means: Means, y: Tensor, shape: Geometry, tops: Tensor) -> Tensor:
+        out = torch.empty_like(y)
+        self.kernels.ems_rebuild(levels, shape, means.table(), tops, None, out)
+        return out.copysign_(y)  # which has the signs, also of top values
+
 
 class Transform:
     """One section's elements and coefficients."""
@@ -55,6 +88,23 @@ class Transform:
         self.axes = rotation(x, shape, max(abs(self.lowest), abs(self.highest)) or 1.0)
         self.y = kernels.ems_forward(x, shape, self.axes).view(1, -1)
         self.inner = coefficients(shape)
+
+    @cached_property
+    def some(self) -> tuple[Tensor, Geometry, Geometry]:
+        """Coefficients of a few samples, and the geometries of their elements and coefficients."""
+        few, stride = self.shape.thinned(max(_FEW, 4 * self.shape.sample))
+        each = self.y.view(-1, self.inner.sample)[::stride]
+        return each.reshape(-1), few, replace(self.inner, d=each.numel())
+
+    def distance(self, y: Tensor, shape: Geometry | None = None) -> float:
+        """The squared error of elements that are decoded from coefficients, of all samples or of `some`."""
+        x = self.x
+        if shape is not None and shape is not self.shape:
+            stride = self.shape.thinned(max(_FEW, 4 * self.shape.sample))[1]
+            x = x.view(-1, self.shape.sample)[::stride].reshape(-1)
+        out = torch.empty_like(x)
+        self.kernels.ems_inverse(y, shape or self.shape, self.axes, self.lowest, self.highest, out)
+        return self.kernels.ems_energy(x - out)
 
     def within_bytes(self, budget: int) -> search.Made | None:
         """The section of least error that takes at most so many bytes; none if there is none."""
@@ -78,33 +128,21 @@ class Transform:
 
     def within_error(self, most: float) -> search.Made | None:
         """The smallest section that leaves at most so much squared error; none if it cannot be done."""
-        head, tops, allowed = self._head(), max(1, self.inner.d // _TOPS), 1.06 * most
-        best: search.Made | None = None
-        first = (6 * most / self.inner.d) ** 0.5
-        writer = self._writer(tops, first)
-        for _ in range(_TRIES):
-            found = search.within_error(writer, allowed) if writer else None
-            if found is None:  # not even the most levels are fine enough: more coefficients become values
-                tops *= 4
-                if writer is None or best or tops > self.inner.d // _MOST_TOPS:
-                    break
-                writer = self._writer(tops, first)
-                continue
-            made = self._wrapped(head, found)
-            left = squared_error(made, self.x, self.shape, self.values, False, self.kernels)
-            if left <= most:
-                best = made if best is None or len(made[0]) < len(best[0]) else best
-                if left >= _NEAR * most:
-                    break
-            # What is cut off below the lowest element costs no error, which only the elements can tell.
-            allowed *= 0.994 * most / left if left > 0 else 2.0
-        return best
+        tops, first = max(1, self.inner.d // _TOPS), (6 * most / self.inner.d) ** 0.5
+        while writer := self._writer(tops, first):
+            found = search.within_error(writer, most)
+            if found:
+                return self._wrapped(self._head(), found)
+            tops *= 4  # not even the most levels are fine enough: more coefficients become values
+            if tops > self.inner.d // _MOST_TOPS:
+                break
+        return None
 
     def _writer(self, tops: int, first_step: float) -> CoefficientWriter | None:
         top: Any = self.kernels.select_top(self.y, tops)
         if not top.largest <= as_float(LARGEST[self.values], self.values):
             return None  # does not fit the type of values
-        writer = CoefficientWriter(self.y, top, 0, self.values, True, self.inner, self.kernels)
+        writer = CoefficientWriter(self, top)
         # Most of the range belongs to few coefficients: a search from its upper end begins far off.
         if 0 < first_step < writer.first_step:
             writer.first_step = first_step
@@ -167,17 +205,4 @@ def squared_error(
     start = section.at
     out = torch.empty_like(x)
     read(Cursor(section.take(size)), made[0], start, shape, made[1], True, values, signed, kernels)(out)
-    return squared(x, out)
-
-
-def squared(x: Tensor, y: Tensor | None = None) -> float:
-    """The sum of squares of a row, or of its difference from another."""
-    # In NumPy, which adds in the same order whatever the number of threads.
-    a, b = x.cpu().numpy(), None if y is None else y.cpu().numpy()
-    total = 0.0
-    for i in range(0, len(a), 1 << 20):
-        part = a[i : i + (1 << 20)]
-        if b is not None:
-            part = np.subtract(part, b[i : i + (1 << 20)], dtype=np.float64)
-        total += float(np.square(part, dtype=np.float64).sum())
-    return total
+    return kernels.ems_energy(x - out)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,11 @@ from cutlayer.codecs.entropy.fit import worth_rows
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.part import Part, part, whole
-from cutlayer.codecs.entropy.section import MOST_LEVELS, SURROUNDINGS, Means, Section, head, varint
+from cutlayer.codecs.entropy.section import MOST_LEVELS, PARTS, SURROUNDINGS, Means, Section, head, varint
 from cutlayer.codecs.entropy.tables import COST_BITS, Tables
 from cutlayer.codecs.kernels import Kernels
+from cutlayer.codecs.tensors import VALUE_DTYPES
 
-PARTS = 64  # of a step, in which elements are measured
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
 LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
 _FITTED = 1 << 18  # elements from which weights are fitted
@@ -50,16 +51,21 @@ class SectionWriter:
         self.x, self.signed, self.shape, self.kernels = x[row], signed, shape, kernels
         raw, self.where = kernels.ems_tops(x, top, row, values)
         bit = 31 if values == 0 else 15
-        magnitude = raw & ((1 << bit) - 1)
-        self.count, self.low = magnitude.numel(), int(magnitude.min())
-        self.width = int(magnitude.max() - self.low).bit_length()
-        code = magnitude - self.low
+        self.tops = raw & ((1 << bit) - 1)  # bits of magnitudes
+        self.count, self.low = self.tops.numel(), int(self.tops.min())
+        self.width = int(self.tops.max() - self.low).bit_length()
+        code = self.tops - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
         self.first_step = self.topmin / 3  # where a search begins
         self.whole, self.part = whole(shape), part(shape)
         self.some = self.spread(self.x)
         self.threshold = float(top.topmin[row])
+
+    @cached_property
+    def negative(self) -> bool:
+        """Whether there are negative elements."""
+        return self.signed and bool(self.x.min() < 0)
 
     def spread(self, elements: Tensor) -> Tensor:
         """The part of the elements on which steps are tried."""
@@ -154,9 +160,8 @@ class SectionWriter:
 
     def error(self, step: float, most: int, levels: Tensor, means: Means) -> float:
         """The squared error of levels that are decoded to these means."""
-        table = np.arange(most) * PARTS + means.offsets
         scale = self.scale(step)
-        return self.kernels.ems_error(self.x, levels, self.shape, scale, table) / scale**2
+        return self.kernels.ems_error(self.x, levels, self.shape, scale, means.parts()) / scale**2
 
     def _means(self, step: float, most: int, levels: Tensor) -> tuple[Means, float]:
         """From levels of the part; and the squared error that they seem to leave of all."""
@@ -168,7 +173,7 @@ class SectionWriter:
         # Half a part more, rounded down: the nearest integer to the mean.
         mean = np.where(count > 0, (2 * total + count) // (2 * np.maximum(count, 1)), middle)
         offsets = np.clip(mean - middle, -127, 127)
-        if self.signed and bool(self.x.min() < 0):
+        if self.negative:
             offsets[:, 0] = 0  # what lies around zero is zero
         y = middle + offsets
         left = float(squared + (count * y * y - 2 * total * y).sum()) / scale**2
@@ -193,3 +198,10 @@ def as_float(raw: int, values: int) -> float:
     if values == 1:
         return float(np.array(raw, np.uint16).view(np.float16))
     return float(np.array(raw if values == 0 else raw << 16, np.uint32).view(np.float32))
+
+
+def as_floats(raw: Tensor, values: int) -> Tensor:
+    """The same for many."""
+    if values == 0:
+        return raw.to(torch.int32).view(torch.float32)
+    return raw.to(torch.int16).view(VALUE_DTYPES[values]).float()

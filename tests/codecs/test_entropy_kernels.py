@@ -1,0 +1,137 @@
+"""What `ems` is made of: compiled kernels of every instruction set against the reference, piece by piece."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from cutlayer.codecs import kernels, reference
+from cutlayer.codecs.entropy.fit import fit
+from cutlayer.codecs.entropy.geometry import Geometry, geometry
+from cutlayer.codecs.entropy.part import Part, part, whole
+from cutlayer.codecs.entropy.tables import SCALE, tables
+
+SHAPES: dict[str, tuple[int, ...]] = {
+    "maps": (80, 6, 16, 16),
+    "small-planes": (400, 12, 8, 8),
+    "tiny-planes": (300, 70, 4, 4),
+    "odd-planes": (60, 5, 7, 9),
+    "low-planes": (500, 33, 2, 6),
+    "one-column": (300, 40, 9, 1),
+    "vectors": (300, 768),
+    "sequences": (40, 65, 96),
+    "line": (200_001,),
+}
+SCALED = 160.0  # parts in a unit: steps of 0.4
+MOST = 5
+
+
+@pytest.fixture(params=["generic", "avx2", "avx512"])
+def native(request: pytest.FixtureRequest) -> Iterator[Any]:
+    if "native" not in kernels.available():
+        pytest.skip("no compiled kernels were built")
+    from cutlayer import _native
+    from cutlayer.codecs import native as compiled
+
+    if not _native.force_instruction_set(request.param):
+        pytest.skip(f"this processor has no {request.param}")
+    yield compiled
+    _native.force_instruction_set(None)
+
+
+def data(name: str) -> tuple[torch.Tensor, torch.Tensor, Geometry]:
+    x = torch.randn(SHAPES[name], generator=torch.Generator().manual_seed(3))
+    x = (x + 0.7 * x.roll(1, -1) + 0.5 * x.roll(1, 1 if x.dim() > 2 else 0)).reshape(-1)
+    return x, reference.ems_levels(x, SCALED, MOST, 3.0), geometry(SHAPES[name], 1)
+
+
+def same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("weights", "distance", "parent"))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_pieces_agree(name: str, native: Any) -> None:
+    x, levels, shape = data(name)
+    assert torch.equal(native.ems_levels(x, SCALED, MOST, 3.0), levels)
+    for own in (False, True) if shape.channels > 1 else (False,):
+        model = native.ems_fit(levels, shape, MOST, own)
+        assert same(model, reference.ems_fit(levels, shape, MOST, own))
+    for of in (whole(shape), part(shape)):
+        some, values = levels, x
+        if of.where is not None:
+            how = (shape, of.where, of.shape.height)
+            some, values = native.ems_strips(levels, *how), native.ems_strips(x, *how)
+            assert torch.equal(some, reference.ems_strips(levels, *how))
+            assert torch.equal(values, reference.ems_strips(x, *how))
+        contexts, histogram = native.ems_contexts(some, of.shape, of.rows, model, MOST)
+        expected = reference.ems_contexts(some, of.shape, of.rows, model, MOST)
+        assert np.array_equal(histogram, expected[1])
+        assert histogram.sum() == of.counted
+        if of.where is None:
+            assert torch.equal(contexts, expected[0])
+        (found, cost), (truth, true_cost) = native.ems_tables(histogram), tables(histogram)
+        assert (found.starts, cost) == (truth.starts, true_cost)
+        assert np.array_equal(found.frequencies, truth.frequencies)
+        for kinds in (1, 16):
+            sums = native.ems_sums(values, some, of.shape, of.rows, SCALED, MOST, kinds)
+            true_sums = reference.ems_sums(values, some, of.shape, of.rows, SCALED, MOST, kinds)
+            assert np.array_equal(sums[0], true_sums[0])
+            assert sums[1] == true_sums[1]
+
+
+@pytest.mark.parametrize("kinds", [1, 16])
+@pytest.mark.parametrize("most", [2, 5, 60])
+def test_the_error_by_look_up_is_that_of_sums(kinds: int, most: int, native: Any) -> None:
+    x, _, shape = data("maps")
+    levels = reference.ems_levels(x, SCALED, most, 3.0)
+    (count, total), squares = reference.ems_sums(x, levels, shape, (0, shape.height), SCALED, most, kinds)
+    table = np.arange(most) * 64 + np.random.default_rng(0).integers(0, 60, (kinds, most))
+    expected = squares + int((count * table * table - 2 * total * table).sum())
+    assert native.ems_error(x, levels, shape, SCALED, table) == expected
+    assert reference.ems_error(x, levels, shape, SCALED, table) == expected
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_part_is_spread_over_all_rows(name: str) -> None:
+    shape = geometry(SHAPES[name], 1)
+    of: Part = part(shape)
+    if of.where is None:
+        assert of.counted == shape.d
+        return
+    samples, rows = of.where[:, 0], of.where[:, 1] + of.rows[0]
+    assert of.shape.d < shape.d / 2 + of.shape.sample
+    assert samples.min() >= 0
+    assert samples.max() < shape.d // shape.sample
+    # As often at the upper half of planes as at the lower one, and of early samples as of late ones.
+    if shape.height > 3:
+        assert set(rows) == set(range(shape.height))
+        assert abs((rows < shape.height / 2).mean() - 0.5) < 0.1
+    assert abs((samples < shape.d // shape.sample / 2).mean() - 0.5) < 0.1
+
+
+def test_a_part_tells_the_rate_of_samples_that_differ() -> None:
+    # Every sixteenth sample is ten times as large: a part of whole samples would be far off.
+    x = torch.randn(512, 6, 16, 16, generator=torch.Generator().manual_seed(1))
+    x[::16] *= 10
+    shape, x = geometry(tuple(x.shape), 1), x.reshape(-1)
+    levels = reference.ems_levels(x, 64.0, MOST, float("inf"))
+    model, of = fit(levels, shape, MOST, False), part(shape)
+    assert of.where is not None
+    some = reference.ems_strips(levels, shape, of.where, of.shape.height)
+    bits = [
+        tables(reference.ems_contexts(a, p.shape, p.rows, model, MOST)[1])[1] / p.counted
+        for a, p in ((levels, whole(shape)), (some, of))
+    ]
+    assert bits[1] == pytest.approx(bits[0], rel=0.02)
+
+
+def test_frequencies_of_a_class_add_up() -> None:
+    histogram = np.zeros((128, 4), np.int64)
+    histogram[3] = (10_000, 1, 0, 1)
+    histogram[90] = (7, 8, 9, 5000)
+    found, _ = tables(histogram)
+    assert (found.frequencies.sum(1) == SCALE).all()
+    assert found.starts[0] == 0
+    assert ((found.frequencies > 0) == (np.add.reduceat(histogram, found.starts, axis=0) > 0)).all()
