@@ -24,6 +24,8 @@ def test_it_tells_no_directories_hosts_or_users():
     assert str(Path.home()) + "/" not in text
     assert platform.node() not in found["command"]
     assert getpass.getuser() not in found["command"].split()
+    found = provenance(0, ["../venv/bin/cutlayer", "train", "runs/a.toml", "--root=../../data"])
+    assert found["command"] == "cutlayer train runs/a.toml --root=data"
 
 
 def test_the_commit_is_that_of_the_checkout():

@@ -61,9 +61,11 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 
 def _anonymous(word: str) -> str:
-    """An argument without directories: `--out=/home/me/runs/a` becomes `--out=a`."""
+    """An argument without directories beyond this one: `--out=/home/me/runs/a` becomes `--out=a`."""
     return re.sub(
-        r"(^|[=:,])([/~\\][^=:,]*)", lambda m: m[1] + re.split(r"[/\\]", m[2].rstrip("/\\"))[-1], word
+        r"(^|[=:,])((?:[/~\\]|\.\.[/\\])[^=:,]*)",
+        lambda m: m[1] + re.split(r"[/\\]", m[2].rstrip("/\\"))[-1],
+        word,
     )
 
 
