@@ -21,6 +21,8 @@ from cutlayer.errors import HeaderError, ParameterError
 
 _DEFAULT_BPE = 1.0
 _LOST = (0.0, 2.0**-22, 2.0**-18)  # of a top value squared, at most, by travelling
+_USED = 0.9  # of a budget: good enough
+_MOST_TOPS = 64  # one element in so many may become four top values
 _HEAD = 32  # bytes of a section before its streams, when its mask is stored, without the means
 
 
@@ -140,24 +142,37 @@ class EntropyCodedMask(Codec):
 
     def _plain(self, x: Tensor, section: SectionWriter, budget: int) -> search.Made:
         """A section of elements."""
-        count = section.count
+        if self.levels:
+            return search.with_levels(section, self.levels, self.rounding), self.levels
+        if self.bpe:
+            return self._within_bytes(x, section, budget)
+        while not (found := search.within_error(section, self._squared(x, section))):
+            # No levels are fine enough: more top values.
+            section = self._with_tops(x, section, self._more(section.count, section.shape.d))
+        return found
+
+    def _within_bytes(self, x: Tensor, section: SectionWriter, budget: int) -> search.Made:
+        best: search.Made | None = None
         while True:
-            if self.levels:
-                return search.with_levels(section, self.levels, self.rounding), self.levels
-            if self.bpe:
-                made = search.within_bytes(section, budget)
-                if len(made[0]) <= budget or count == 1:
-                    return made
-                count = max(1, count // 4)  # fewer top values, then
+            made, count = search.within_bytes(section, budget), section.count
+            if len(made[0]) <= budget and (best is None or len(made[0]) > len(best[0])):
+                best = made
+                # With bytes to spare and no more levels to spend them on, there can be more top values.
+                spare = made[1] == MOST_LEVELS and len(made[0]) < _USED * budget
+                if not spare or count > section.shape.d // _MOST_TOPS:
+                    return best
+                count *= 4
+            elif best or count == 1:
+                return best or made
             else:
-                found = search.within_error(section, self._squared(x, section))
-                if found:
-                    return found
-                count = self._more(count, section.shape.d)  # no levels are fine enough: more top values
-            again = section.kernels.select_top(x.view(1, -1), count)
-            section = SectionWriter(
-                x.view(1, -1), again, 0, self._values, section.signed, section.shape, section.kernels
-            )
+                count = max(1, count // 4)
+            section = self._with_tops(x, section, count)
+
+    def _with_tops(self, x: Tensor, section: SectionWriter, count: int) -> SectionWriter:
+        """The same elements with another number of top values."""
+        again = section.kernels.select_top(x.view(1, -1), count)
+        how = (self._values, section.signed, section.shape, section.kernels)
+        return SectionWriter(x.view(1, -1), again, 0, *how)
 
     def _more(self, count: int, d: int) -> int:
         if count == d:
