@@ -199,8 +199,11 @@ class Connection:
                 if LISTENING not in (await call.initial_metadata() or ()):
                     return _said(await call.read())
                 reading = asyncio.ensure_future(call.read())
-                await _write(call, message_class("Up")(hello=hello))
-                return _said(await reading)
+                try:
+                    await _write(call, message_class("Up")(hello=hello))
+                    return _said(await reading)
+                finally:
+                    reading.cancel()
         except TimeoutError:
             raise _BrokenError(_HUNG_UP) from None
 

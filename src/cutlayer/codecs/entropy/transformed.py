@@ -56,7 +56,8 @@ class CoefficientWriter(SectionWriter):
     def error(self, step: float, most: int, levels: Tensor, means: Means) -> float:
         """See `SectionWriter`; of elements, as they will be decoded."""
         tops = as_floats(self.tops, self.transform.values)
-        return self.transform.distance(self._rebuilt(levels, means, self.x, self.shape, tops))
+        y = self._rebuilt(levels, means, self.x, self.shape, tops)
+        return self.transform.distance(y, self.transform.x, self.transform.shape)
 
     def trial_error(self, step: float) -> float:
         """See `SectionWriter`. What an error of coefficients is in elements, some samples tell."""
@@ -66,12 +67,12 @@ class CoefficientWriter(SectionWriter):
 
     def _gain(self, step: float) -> float:
         """The error of elements for each of coefficients: less than 1, because elements are clamped."""
-        y, shape, inner = self.transform.some
+        x, y, shape, inner = self.transform.some
         step, most, levels = self._tried(step, y)
         means = self._means(*self._tried(step, self.some))[0]
         found = self._rebuilt(levels, means, y, inner, y[levels == most].abs())
         coefficients = self.kernels.ems_energy(y - found)
-        return self.transform.distance(found, shape) / coefficients if coefficients > 0 else 1.0
+        return self.transform.distance(found, x, shape) / coefficients if coefficients > 0 else 1.0
 
     def _rebuilt(self, levels: Tensor, means: Means, y: Tensor, shape: Geometry, tops: Tensor) -> Tensor:
         out = torch.empty_like(y)
@@ -90,20 +91,17 @@ class Transform:
         self.inner = coefficients(shape)
 
     @cached_property
-    def some(self) -> tuple[Tensor, Geometry, Geometry]:
-        """Coefficients of a few samples, and the geometries of their elements and coefficients."""
-        few, stride = self.shape.thinned(max(_FEW, 4 * self.shape.sample))
-        each = self.y.view(-1, self.inner.sample)[::stride]
-        return each.reshape(-1), few, replace(self.inner, d=each.numel())
+    def some(self) -> tuple[Tensor, Tensor, Geometry, Geometry]:
+        """Elements and coefficients of a few samples, and their geometries."""
+        shape, stride = self.shape.thinned(max(_FEW, 4 * self.shape.sample))
+        x = self.x.view(-1, self.shape.sample)[::stride].reshape(-1)
+        y = self.y.view(-1, self.inner.sample)[::stride].reshape(-1)
+        return x, y, shape, replace(self.inner, d=y.numel())
 
-    def distance(self, y: Tensor, shape: Geometry | None = None) -> float:
-        """The squared error of elements that are decoded from coefficients, of all samples or of `some`."""
-        x = self.x
-        if shape is not None and shape is not self.shape:
-            stride = self.shape.thinned(max(_FEW, 4 * self.shape.sample))[1]
-            x = x.view(-1, self.shape.sample)[::stride].reshape(-1)
+    def distance(self, y: Tensor, x: Tensor, shape: Geometry) -> float:
+        """The squared error of elements that are decoded from coefficients."""
         out = torch.empty_like(x)
-        self.kernels.ems_inverse(y, shape or self.shape, self.axes, self.lowest, self.highest, out)
+        self.kernels.ems_inverse(y, shape, self.axes, self.lowest, self.highest, out)
         return self.kernels.ems_energy(x - out)
 
     def within_bytes(self, budget: int) -> search.Made | None:
