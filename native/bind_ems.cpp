@@ -42,7 +42,7 @@ void bind_ems(nb::module_& m) {
   m.def("ems_fit", [](Address levels, const Sizes& shape, const Sizes& fit, size_t parents, Address weights,
                       Address distance, Address parent, int threads) {
     nb::gil_scoped_release free;
-    const EmsFit how{fit.at(0), fit.at(1), fit.at(2), unsigned(fit.at(3)), fit.at(4) != 0};
+    const EmsFit how{{fit.at(0), fit.at(1)}, fit.at(2), fit.at(3), fit.at(4), unsigned(fit.at(5)), fit.at(6) != 0};
     ems_fit(at<uint8_t>(levels), shape_of(shape), how, parents, at<int8_t>(weights), at<uint8_t>(distance),
             at<int8_t>(parent), threads);
   });
@@ -82,9 +82,9 @@ void bind_ems(nb::module_& m) {
                      threads);
   });
   m.def("ems_strips", [](Address elements, size_t size, const Sizes& shape, Address where, size_t strips, size_t rows,
-                         Address out) {
+                         Address out, int threads) {
     nb::gil_scoped_release free;
-    ems_strips(at<uint8_t>(elements), size, shape_of(shape), at<int64_t>(where), strips, rows, at<uint8_t>(out));
+    ems_strips(at<uint8_t>(elements), size, shape_of(shape), at<int64_t>(where), strips, rows, at<uint8_t>(out), threads);
   });
   m.def("ems_tables", [](Address histogram, size_t symbols, size_t most_classes, size_t worth, Address cost_of,
                          Address starts, Address frequencies) {

@@ -24,8 +24,10 @@ size_t next_level(const uint8_t* levels, size_t i, size_t d) {
 }  // namespace
 
 void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads) {
-  for_chunks(d, threads, [&](size_t, size_t i, size_t n) {
-    ems_kernels().levels(x + i, n, scale, most, mark_from, out + i);
+  constexpr size_t kPiece = kChunk / 4;  // so that there are some for each thread where steps are tried
+  parallel(threads, (d + kPiece - 1) / kPiece, [&](size_t c) {
+    const size_t i = c * kPiece;
+    ems_kernels().levels(x + i, std::min(kPiece, d - i), scale, most, mark_from, out + i);
   });
 }
 
@@ -65,6 +67,7 @@ void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int
     int64_t *to = out + chunk.before, *place = where + chunk.before;
     uint64_t keep[kChunk / kBlock];
     kernels().top_mask(x + first, n, chunk.cut, keep);
+    if (count_bits(keep, n) != chunk.count) throw Changed();
     for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
       for (uint64_t m = keep[w]; m; m &= m - 1) {
         const size_t i = first + w * kBlock + size_t(__builtin_ctzll(m));

@@ -34,6 +34,8 @@ struct EmsShape {
   size_t pitch() const { return width + 1; }
   size_t framed() const { return (height + 2) * pitch() + 1; }
   size_t first() const { return pitch() + 1; }
+  // Whether 64 elements are always whole rows of one plane, or part of one row.
+  bool even() const { return height * width % 64 == 0 && (width % 64 == 0 || 64 % width == 0) && d % sample() == 0; }
 };
 
 // Rows of each plane that count; the others are there for their neighbours.
@@ -49,8 +51,9 @@ struct EmsModel {
   unsigned coarse, grain;
 };
 
-// What a fit looks at: every so manyth sample and place, and how many places of a channel that makes.
+// What a fit looks at: every so manyth sample, and place in the rows that count, and how many places of a channel that makes.
 struct EmsFit {
+  EmsRows rows;
   size_t stride, thin, places;
   unsigned coarse;
   bool own;
@@ -103,7 +106,8 @@ struct EmsPlanes {
   const uint8_t *at, *coarse_at;
   size_t planes, height, width, up;  // `up`: from a row to the next
   EmsRows rows;
-  unsigned shift, symbols;
+  unsigned shift, symbols, coarse;
+  const uint8_t* plain;  // levels without a frame, if they need none: then nothing is framed
 };
 
 // Steps of lanes, turned so that the lanes of a step lie together.
@@ -122,6 +126,10 @@ struct EmsKernels {
   // n predictions from framed levels; `up` is one pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                   const uint8_t* const* parent_at, const int8_t* parent, unsigned grain, uint8_t* out);
+  // The same for a plane without a frame, where that is possible (`direct`) and worth it; else there is none.
+  void (*predict_plane)(const uint8_t* plane, size_t area, size_t width, const int8_t* weights, size_t parents,
+                        const uint8_t* const* parent_at, const int8_t* parent, unsigned coarse, unsigned grain,
+                        uint8_t* out);
   void (*count_pairs)(const uint8_t* predicted, const uint8_t* levels, size_t n, size_t symbols, uint32_t* bins);
   // Planes looked up in a table by surroundings and level; plain levels; the sums of elements by these; and the
   // squared differences from a table of parts, top values (-1) left out. Elements have no frame.
@@ -161,7 +169,7 @@ void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, 
                       int threads);
 // The bits of top values as they travel, and where they are.
 void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
-// Predictions of the rows that count, and how often each level comes with each.
+// Predictions, if all rows count, and how often each level comes with each.
 void ems_contexts(const uint8_t* levels, const EmsShape& shape, EmsRows rows, const EmsModel& model, unsigned most,
                   uint8_t* out, int64_t* histogram, int threads);
 void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
@@ -171,7 +179,7 @@ uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape,
                    size_t kinds, const int64_t* table, int threads);
 // So many rows of all channels of a sample, from `where` = (sample, first row) on; zeros beyond the planes.
 void ems_strips(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
-                size_t rows, uint8_t* out);
+                size_t rows, uint8_t* out, int threads);
 // Classes with their frequencies from a histogram that is not empty: how many, and what they cost to code.
 size_t ems_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
                   int64_t* starts, int64_t* frequencies, int64_t& cost);

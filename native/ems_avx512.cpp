@@ -17,6 +17,7 @@
 namespace cutlayer {
 namespace avx512 {
 #include "ems.inc"
+#include "ems_direct.inc"
 #include "ems_planes.inc"
 #include "ems_lanes.inc"
 #include "ems_decode.inc"

@@ -1,9 +1,9 @@
 // Weights of predictions by least squares, in the same arithmetic, operation by operation, as entropy/fit.py.
 #include <cmath>
 #include <cstring>
+#include <memory>
 
-#include "ems.hpp"
-#include "parallel.hpp"
+#include "ems_frames.hpp"
 
 namespace cutlayer {
 namespace {
@@ -18,20 +18,34 @@ void features_of(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit
   std::memset(out, 1, places);
   uint8_t* to[kOwn];
   for (size_t f = 0; f < kOwn; ++f) to[f] = out + (f + 1) * places;
-  const std::vector<uint8_t> zeros(width + 2);
-  for (size_t s = 0; s < shape.d / shape.sample(); s += fit.stride) {
-    const uint8_t* plane = levels + s * shape.sample() + channel * height * width;
-    for (size_t y = 0; y < height; y += fit.thin) {
-      const uint8_t *row = plane + y * width, *above = y ? row - width : zeros.data();
-      for (size_t x = 0; x < width; x += fit.thin) {
-        *to[0]++ = x ? row[x - 1] >> fit.coarse : 0;
-        *to[1]++ = above[x] >> fit.coarse;
-        *to[2]++ = x ? above[x - 1] >> fit.coarse : 0;
-        *to[3]++ = x + 1 < width ? above[x + 1] >> fit.coarse : 0;
-        *to[4]++ = row[x] >> fit.coarse;
+  const std::vector<uint8_t> zeros(width);
+  with_width(width, [&](auto copy) {
+    for (size_t s = 0; s < shape.d / shape.sample(); s += fit.stride) {
+      const uint8_t* plane = levels + s * shape.sample() + channel * height * width;
+      for (size_t y = fit.rows.first; y < fit.rows.last; y += fit.thin) {
+        const uint8_t *row = plane + y * width, *above = y ? row - width : zeros.data();
+        if (fit.thin == 1 && y && above > levels) {  // whole rows, each with the element before it
+          copy(to[0], row - 1);
+          copy(to[1], above);
+          copy(to[2], above - 1);
+          copy(to[3], above + 1);
+          copy(to[4], row);
+          to[0][0] = to[2][0] = to[3][width - 1] = 0;
+          for (auto& feature : to) feature += width;
+          continue;
+        }
+        for (size_t x = 0; x < width; x += fit.thin) {
+          *to[0]++ = x ? row[x - 1] : 0;
+          *to[1]++ = above[x];
+          *to[2]++ = x ? above[x - 1] : 0;
+          *to[3]++ = x + 1 < width ? above[x + 1] : 0;
+          *to[4]++ = row[x];
+        }
       }
     }
-  }
+  });
+  if (fit.coarse)
+    for (size_t i = places; i < (kOwn + 1) * places; ++i) out[i] = uint8_t(out[i] >> fit.coarse);
 }
 
 // n equations, the right side last; their solution is there in the end.
@@ -88,9 +102,9 @@ void choose(size_t c, size_t channels, size_t parents, double places, const doub
 void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
              uint8_t* distance, int8_t* parent, int threads) {
   const size_t channels = shape.channels, places = fit.places, rows = kOwn + 1;
-  std::vector<uint8_t> features(channels * rows * places);
+  const std::unique_ptr<uint8_t[]> features(new uint8_t[channels * rows * places]);
   std::vector<double> moments(channels * rows * rows);
-  const auto of = [&](size_t c, size_t f) { return features.data() + (c * rows + f) * places; };
+  const auto of = [&](size_t c, size_t f) { return features.get() + (c * rows + f) * places; };
   const auto& kernel = ems_kernels();
   parallel(threads, channels, [&](size_t c) {
     features_of(levels, shape, fit, c, of(c, 0));
@@ -120,7 +134,8 @@ void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, si
   // The sum of feature i of channel c times the level of channel p, at (c, p), for earlier channels p.
   Matrix cross[kOwn + 1];
   for (auto& matrix : cross) matrix.resize(channels * channels);
-  parallel(threads, channels, [&](size_t c) {
+  parallel(threads, channels, [&](size_t i) {
+    const size_t c = channels - 1 - i;  // the longest first
     for (size_t p = 0; p <= c; ++p) {
       uint32_t found[kOwn];
       kernel.dots5(of(c, 1), of(p, kOwn), places, found);

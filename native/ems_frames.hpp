@@ -14,10 +14,16 @@ inline size_t sample_size(const EmsShape& shape, size_t s) {
 
 inline unsigned bit_length(unsigned v) { return v ? 32 - unsigned(__builtin_clz(v)) : 0; }
 
-// Samples are handed out in runs, so that a thread makes its room once a run.
+// Whether planes are worked on as they are, without a frame. Those that are larger are cut into rows.
+inline bool direct(const EmsShape& shape) {
+  return ems_kernels().predict_plane && shape.even() && shape.height * shape.width <= size_t(1) << 20;
+}
+
+// Samples are handed out in runs, so that a thread makes its room once a run; there are several runs for each thread.
 template <class F>
 void for_samples(const EmsShape& shape, int threads, F f) {
-  const size_t run = std::max<size_t>(1, (size_t(1) << 17) / shape.sample()), n = shape.samples();
+  const size_t n = shape.samples(), each = (size_t(1) << 17) / shape.sample();
+  const size_t run = std::max<size_t>(1, std::min(each, threads > 1 ? n / size_t(3 * threads) : n));
   parallel(threads, (n + run - 1) / run, [&](size_t i) { f(i * run, std::min(n, (i + 1) * run)); });
 }
 
@@ -83,9 +89,13 @@ struct Surroundings {
       : shape(shape), coarse(unsigned(std::max(0, int(bit_length(most)) - 5))), plain(shape), coarser(shape) {
     // One kind: all sums are 0.
     planes = {nullptr, nullptr, shape.channels, shape.height, shape.width, shape.pitch(), rows,
-              kinds == 1 ? 15 : kind_shift(most), most + 1};
+              kinds == 1 ? 15 : kind_shift(most), most + 1, coarse, nullptr};
   }
   const EmsPlanes& load(const uint8_t* sample, size_t n) {
+    if (direct(shape) && planes.rows.last - planes.rows.first == shape.height) {
+      planes.plain = sample;
+      return planes;
+    }
     plain.load(sample, 1, n, 0);
     if (coarse) coarser.load(sample, 1, n, coarse);
     planes.at = plain.plane(0);

@@ -7,53 +7,142 @@
 
 namespace cutlayer {
 
-void ems_contexts(const uint8_t* levels, const EmsShape& shape, EmsRows rows, const EmsModel& model, unsigned most,
-                  uint8_t* out, int64_t* histogram, int threads) {
-  const size_t symbols = most + 1, bins = kFine * symbols, pitch = shape.pitch();
-  const size_t together = Framed::together(shape), count = rows.last - rows.first;
-  const bool all = count == shape.height;
-  const auto& kernel = ems_kernels();
-  std::mutex adding;
-  for_samples(shape, threads, [&](size_t first, size_t last) {
-    Framed framed(shape, together);
-    const size_t area = (together - 1) * framed.step + count * pitch;
-    std::vector<uint8_t> predicted(area + kSlack);
-    std::vector<uint32_t> counts(kTables * bins);
-    // Rows that count, moved together.
-    std::vector<uint8_t> some[2];
-    if (!all) for (auto& rows : some) rows.resize(together * shape.channels * count * shape.width);
-    for (size_t s = first, many = 0; s < last; s += many) {
-      many = std::min(together, last - s);
-      const size_t start = s * shape.sample(), n = std::min(many * shape.sample(), shape.d - start);
-      const uint8_t* in = levels + start;
-      uint8_t* to = out + start;
-      size_t taken = 0;
-      framed.load(in, many, n, model.coarse);
-      for (size_t c = 0; c < shape.channels; ++c) {
-        const size_t row = model.rows > 1 ? c : 0, from = rows.first * pitch;
-        const uint8_t* parent_at[4] = {};
-        for (size_t j = 0; j < model.parents; ++j) {
-          const uint8_t back = model.distance[row * model.parents + j];
-          if (back) parent_at[j] = framed.plane(c - back) + from;
-        }
-        kernel.predict(framed.plane(c) + from, area - (together - many) * framed.step, pitch, model.weights + 5 * row,
-                       model.parents, parent_at, model.parent + row * model.parents, model.grain, predicted.data());
-        for (size_t i = 0; i < many; ++i) {
-          const size_t at = i * shape.sample() + (c * shape.height + rows.first) * shape.width;
-          if (at >= n) break;
-          const size_t width = std::min(shape.width, n - at);
-          copy_rows(to + at, shape.width, predicted.data() + i * framed.step, pitch, count, width);
-          if (all) continue;
-          std::memcpy(some[0].data() + taken, to + at, count * width);
-          std::memcpy(some[1].data() + taken, in + at, count * width);
-          taken += count * width;
+namespace {
+
+// What all rows of a prediction have in common: the weights of a channel, and where its parents are.
+struct Predictor {
+  const EmsModel& model;
+  // n predictions at framed levels; `plane(c)` is the same place in another channel.
+  template <class P>
+  void framed(size_t c, size_t n, size_t pitch, P plane, uint8_t* out) const {
+    const uint8_t* parent_at[4] = {};
+    parents_of(c, plane, parent_at);
+    ems_kernels().predict(plane(c), n, pitch, model.weights + 5 * row(c), model.parents, parent_at,
+                          model.parent + row(c) * model.parents, model.grain, out);
+  }
+  // Those of a plane without a frame.
+  void direct(size_t c, const EmsShape& shape, const uint8_t* sample, uint8_t* out) const {
+    const size_t area = shape.height * shape.width;
+    const auto plane = [=](size_t p) { return sample + p * area; };
+    const uint8_t* parent_at[4] = {};
+    parents_of(c, plane, parent_at);
+    ems_kernels().predict_plane(plane(c), area, shape.width, model.weights + 5 * row(c), model.parents, parent_at,
+                                model.parent + row(c) * model.parents, model.coarse, model.grain, out);
+  }
+
+ private:
+  size_t row(size_t c) const { return model.rows > 1 ? c : 0; }
+  template <class P>
+  void parents_of(size_t c, P plane, const uint8_t** at) const {
+    for (size_t j = 0; j < model.parents; ++j) {
+      const uint8_t back = model.distance[row(c) * model.parents + j];
+      if (back) at[j] = plane(c - back);
+    }
+  }
+};
+
+// Counts of one thread's run, added to those of all in the end.
+class Histogram {
+ public:
+  Histogram(size_t symbols, int64_t* all, std::mutex& adding)
+      : symbols_(symbols), counts_(kTables * kFine * symbols), all_(all), adding_(adding) {}
+  ~Histogram() {
+    const std::lock_guard<std::mutex> lock(adding_);
+    const size_t bins = kFine * symbols_;
+    for (size_t t = 0; t < kTables; ++t)
+      for (size_t i = 0; i < bins; ++i) all_[i] += counts_[t * bins + i];
+  }
+  void add(const uint8_t* predicted, const uint8_t* levels, size_t n) {
+    ems_kernels().count_pairs(predicted, levels, n, symbols_, counts_.data());
+  }
+
+ private:
+  size_t symbols_;
+  std::vector<uint32_t> counts_;
+  int64_t* all_;
+  std::mutex& adding_;
+};
+
+// Some samples, plane by plane.
+void predict_planes(const uint8_t* levels, const EmsShape& shape, size_t first, size_t last, const EmsModel& model,
+                    uint8_t* out, Histogram& histogram) {
+  const Predictor predict{model};
+  if (direct(shape)) {
+    for (size_t s = first; s < last; ++s) {
+      const size_t start = s * shape.sample();
+      for (size_t c = 0; c < shape.channels; ++c)
+        predict.direct(c, shape, levels + start, out + start + c * shape.height * shape.width);
+      histogram.add(out + start, levels + start, shape.sample());
+    }
+    return;
+  }
+  const size_t together = Framed::together(shape), pitch = shape.pitch();
+  Framed framed(shape, together);
+  const size_t area = (together - 1) * framed.step + shape.height * pitch;
+  std::vector<uint8_t> predicted(area + kSlack);
+  for (size_t s = first, many = 0; s < last; s += many) {
+    many = std::min(together, last - s);
+    const size_t start = s * shape.sample(), n = std::min(many * shape.sample(), shape.d - start);
+    framed.load(levels + start, many, n, model.coarse);
+    for (size_t c = 0; c < shape.channels; ++c) {
+      predict.framed(c, area - (together - many) * framed.step, pitch, [&](size_t p) { return framed.plane(p); },
+                     predicted.data());
+      for (size_t i = 0; i < many; ++i) {
+        const size_t at = i * shape.sample() + c * shape.height * shape.width;
+        if (at >= n) break;
+        copy_rows(out + start + at, shape.width, predicted.data() + i * framed.step, pitch, shape.height,
+                  std::min(shape.width, n - at));
+      }
+    }
+    histogram.add(out + start, levels + start, n);
+  }
+}
+
+// Some rows of some samples, several side by side, each below the one above it and with a zero at its end.
+void predict_rows(const uint8_t* levels, const EmsShape& shape, EmsRows rows, size_t first, size_t last,
+                  const EmsModel& model, Histogram& histogram) {
+  const size_t width = shape.width, slot = width + 1, count = rows.last - rows.first;
+  const size_t together = std::max<size_t>(1, kKeys / slot), pitch = together * slot;
+  std::vector<uint8_t> room(shape.channels * 2 * pitch + 1 + kSlack), predicted(pitch + kSlack);
+  std::vector<uint8_t> some[2] = {std::vector<uint8_t>(shape.channels * together * width),
+                                  std::vector<uint8_t>(shape.channels * together * width)};
+  const auto line = [&](size_t c) { return room.data() + (2 * c + 1) * pitch + 1; };
+  const size_t end = last * count;
+  for (size_t r = first * count, many = 0; r < end; r += many) {
+    many = std::min(together, end - r);
+    with_width(width, [&](auto copy) {
+      uint8_t* to = some[1].data();
+      for (size_t i = 0; i < many; ++i) {
+        const size_t s = (r + i) / count, y = rows.first + (r + i) % count;
+        const uint8_t* from = levels + s * shape.sample() + y * width;
+        for (size_t c = 0; c < shape.channels; ++c, from += shape.height * width, to += width) {
+          uint8_t* here = line(c) + i * slot;
+          copy(here, from);
+          copy(to, from);
+          if (y) copy(here - pitch, from - width);
+          else std::memset(here - pitch, 0, width);
         }
       }
-      if (all) kernel.count_pairs(to, in, n, symbols, counts.data());
-      else kernel.count_pairs(some[0].data(), some[1].data(), taken, symbols, counts.data());
+    });
+    if (model.coarse)
+      for (auto& level : room) level = uint8_t(level >> model.coarse);
+    for (size_t c = 0; c < shape.channels; ++c) {
+      Predictor{model}.framed(c, many * slot, pitch, line, predicted.data());
+      copy_rows(some[0].data() + c * width, shape.channels * width, predicted.data(), slot, many, width);
     }
-    const std::lock_guard<std::mutex> lock(adding);
-    for (size_t i = 0; i < bins; ++i) for (size_t t = 0; t < kTables; ++t) histogram[i] += counts[t * bins + i];
+    histogram.add(some[0].data(), some[1].data(), many * shape.channels * width);
+  }
+}
+
+}  // namespace
+
+void ems_contexts(const uint8_t* levels, const EmsShape& shape, EmsRows rows, const EmsModel& model, unsigned most,
+                  uint8_t* out, int64_t* histogram, int threads) {
+  std::mutex adding;
+  for_samples(shape, threads, [&](size_t first, size_t last) {
+    Histogram found(most + 1, histogram, adding);
+    if (rows.last - rows.first == shape.height) predict_planes(levels, shape, first, last, model, out, found);
+    else predict_rows(levels, shape, rows, first, last, model, found);
   });
 }
 
@@ -67,8 +156,12 @@ void for_pieces(const EmsPlanes& all, size_t most, F f) {
   if (area <= most) {
     for (size_t c = 0; c < all.planes; c += p.planes) {
       p.planes = std::min(all.planes - c, most / area);
-      p.at = all.at + c * step;
-      p.coarse_at = all.coarse_at + c * step;
+      if (all.plain) {
+        p.plain = all.plain + c * area;
+      } else {
+        p.at = all.at + c * step;
+        p.coarse_at = all.coarse_at + c * step;
+      }
       f(p, c * area, p.planes * area);
     }
     return;
@@ -100,11 +193,12 @@ void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsR
     size_t seen = 0;
     auto flush = [&] {
       const std::lock_guard<std::mutex> lock(adding);
-      for (size_t i = 0; i < kTables * bins; ++i) {
-        out[i % bins] += int64_t(sums[i] / kOne);
-        out[bins + i % bins] += int64_t(sums[i] % kOne);
-        sums[i] = 0;
-      }
+      for (size_t t = 0; t < kTables; ++t)
+        for (size_t i = 0; i < bins; ++i) {
+          out[i] += int64_t(sums[t * bins + i] / kOne);
+          out[bins + i] += int64_t(sums[t * bins + i] % kOne);
+        }
+      std::fill(sums.begin(), sums.end(), 0);
       *squares += int64_t(squared);
       squared = seen = 0;
     };
@@ -139,17 +233,22 @@ uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape,
 }
 
 void ems_strips(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
-                size_t rows, uint8_t* out) {
-  const size_t row = shape.width * size, height = shape.height;
-  for (size_t i = 0; i < strips; ++i) {
+                size_t rows, uint8_t* out, int threads) {
+  const size_t row = shape.width * size, height = shape.height, strip = shape.channels * rows * row;
+  const size_t run = std::max<size_t>(1, (size_t(1) << 16) / strip);
+  const auto copy = [&](size_t i) {
+    uint8_t* to = out + i * strip;
     const int64_t sample = where[2 * i], first = where[2 * i + 1];
     for (size_t c = 0; c < shape.channels; ++c)
-      for (size_t r = 0; r < rows; ++r, out += row) {
+      for (size_t r = 0; r < rows; ++r, to += row) {
         const int64_t y = first + int64_t(r);
-        if (y < 0 || y >= int64_t(height)) std::memset(out, 0, row);
-        else std::memcpy(out, elements + ((size_t(sample) * shape.channels + c) * height + size_t(y)) * row, row);
+        if (y < 0 || y >= int64_t(height)) std::memset(to, 0, row);
+        else std::memcpy(to, elements + ((size_t(sample) * shape.channels + c) * height + size_t(y)) * row, row);
       }
-  }
+  };
+  parallel(threads, (strips + run - 1) / run, [&](size_t r) {
+    for (size_t i = r * run; i < std::min(strips, (r + 1) * run); ++i) copy(i);
+  });
 }
 
 namespace {

@@ -113,14 +113,15 @@ def test_channels_learn_from_parents() -> None:
     x = MAP.clone()
     x[:, 1::2] = x[:, ::2]  # every second channel repeats the one before
     levels = (x / x.max() * 5).to(torch.uint8).flatten()
-    model = fit(levels, geometry(tuple(x.shape), 1), 6, True)
+    shape = geometry(tuple(x.shape), 1)
+    model = fit(levels, shape, (0, shape.height), 6, True)
     assert (model.distance[1::2] == 1).any(axis=1).all()
     assert (model.distance <= torch.arange(12)[:, None].numpy()).all()
 
 
 def test_a_tensor_too_small_for_a_fit_gets_the_flat_model() -> None:
     shape = geometry((3, 2), 1)
-    assert fit(torch.zeros(6, dtype=torch.uint8), shape, 3, False).rows == flat_model().rows == 1
+    assert fit(torch.zeros(6, dtype=torch.uint8), shape, (0, 1), 3, False).rows == flat_model().rows == 1
 
 
 def test_the_mean_is_nearer_than_the_edge() -> None:

@@ -17,6 +17,10 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "maps": (80, 6, 16, 16),
     "small-planes": (400, 12, 8, 8),
     "tiny-planes": (300, 70, 4, 4),
+    "large-planes": (24, 5, 32, 32),
+    "larger-planes": (6, 5, 64, 64),
+    "wide-planes": (30, 5, 6, 128),
+    "flat-planes": (90, 5, 2, 32),
     "odd-planes": (60, 5, 7, 9),
     "low-planes": (500, 33, 2, 6),
     "one-column": (300, 40, 9, 1),
@@ -41,23 +45,21 @@ def native(request: pytest.FixtureRequest) -> Iterator[Any]:
     _native.force_instruction_set(None)
 
 
-def data(name: str) -> tuple[torch.Tensor, torch.Tensor, Geometry]:
+def data(name: str, most: int = MOST, scale: float = SCALED) -> tuple[torch.Tensor, torch.Tensor, Geometry]:
     x = torch.randn(SHAPES[name], generator=torch.Generator().manual_seed(3))
     x = (x + 0.7 * x.roll(1, -1) + 0.5 * x.roll(1, 1 if x.dim() > 2 else 0)).reshape(-1)
-    return x, reference.ems_levels(x, SCALED, MOST, 3.0), geometry(SHAPES[name], 1)
+    return x, reference.ems_levels(x, scale, most, 3.0), geometry(SHAPES[name], 1)
 
 
 def same(a: Any, b: Any) -> bool:
     return all(np.array_equal(getattr(a, n), getattr(b, n)) for n in ("weights", "distance", "parent"))
 
 
+@pytest.mark.parametrize(("most", "scale"), [(MOST, SCALED), (70, 20 * SCALED)], ids=["few", "many"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_pieces_agree(name: str, native: Any) -> None:
-    x, levels, shape = data(name)
-    assert torch.equal(native.ems_levels(x, SCALED, MOST, 3.0), levels)
-    for own in (False, True) if shape.channels > 1 else (False,):
-        model = native.ems_fit(levels, shape, MOST, own)
-        assert same(model, reference.ems_fit(levels, shape, MOST, own))
+def test_pieces_agree(name: str, most: int, scale: float, native: Any) -> None:
+    x, levels, shape = data(name, most, scale)
+    assert torch.equal(native.ems_levels(x, scale, most, 3.0), levels)
     for of in (whole(shape), part(shape)):
         some, values = levels, x
         if of.where is not None:
@@ -65,8 +67,11 @@ def test_pieces_agree(name: str, native: Any) -> None:
             some, values = native.ems_strips(levels, *how), native.ems_strips(x, *how)
             assert torch.equal(some, reference.ems_strips(levels, *how))
             assert torch.equal(values, reference.ems_strips(x, *how))
-        contexts, histogram = native.ems_contexts(some, of.shape, of.rows, model, MOST)
-        expected = reference.ems_contexts(some, of.shape, of.rows, model, MOST)
+        for own in (False, True) if shape.channels > 1 else (False,):
+            model = native.ems_fit(some, of.shape, of.rows, most, own)
+            assert same(model, reference.ems_fit(some, of.shape, of.rows, most, own))
+        contexts, histogram = native.ems_contexts(some, of.shape, of.rows, model, most)
+        expected = reference.ems_contexts(some, of.shape, of.rows, model, most)
         assert np.array_equal(histogram, expected[1])
         assert histogram.sum() == of.counted
         if of.where is None:
@@ -75,22 +80,38 @@ def test_pieces_agree(name: str, native: Any) -> None:
         assert (found.starts, cost) == (truth.starts, true_cost)
         assert np.array_equal(found.frequencies, truth.frequencies)
         for kinds in (1, 16):
-            sums = native.ems_sums(values, some, of.shape, of.rows, SCALED, MOST, kinds)
-            true_sums = reference.ems_sums(values, some, of.shape, of.rows, SCALED, MOST, kinds)
+            sums = native.ems_sums(values, some, of.shape, of.rows, scale, most, kinds)
+            true_sums = reference.ems_sums(values, some, of.shape, of.rows, scale, most, kinds)
             assert np.array_equal(sums[0], true_sums[0])
             assert sums[1] == true_sums[1]
 
 
+@pytest.mark.parametrize("name", ["maps", "small-planes", "odd-planes", "larger-planes", "vectors"])
 @pytest.mark.parametrize("kinds", [1, 16])
 @pytest.mark.parametrize("most", [2, 5, 60])
-def test_the_error_by_look_up_is_that_of_sums(kinds: int, most: int, native: Any) -> None:
-    x, _, shape = data("maps")
-    levels = reference.ems_levels(x, SCALED, most, 3.0)
+def test_the_error_by_look_up_is_that_of_sums(name: str, kinds: int, most: int, native: Any) -> None:
+    x, levels, shape = data(name, most)
     (count, total), squares = reference.ems_sums(x, levels, shape, (0, shape.height), SCALED, most, kinds)
     table = np.arange(most) * 64 + np.random.default_rng(0).integers(0, 60, (kinds, most))
     expected = squares + int((count * table * table - 2 * total * table).sum())
     assert native.ems_error(x, levels, shape, SCALED, table) == expected
     assert reference.ems_error(x, levels, shape, SCALED, table) == expected
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("kinds", [1, 16])
+@pytest.mark.parametrize("signed", [False, True])
+def test_elements_are_the_same_again(name: str, kinds: int, signed: bool, native: Any) -> None:
+    x, levels, shape = data(name)
+    random = torch.Generator().manual_seed(5)
+    table = np.random.default_rng(2).random((kinds, MOST), np.float32)
+    tops = torch.rand(int((levels == MOST).sum()), generator=random)
+    plain = int(((levels > 0) & (levels < MOST)).sum())
+    signs = torch.randint(2, (plain,), generator=random) if signed else None
+    out, expected = torch.empty_like(x), torch.empty_like(x)
+    native.ems_rebuild(levels, shape, table, tops, signs, out)
+    reference.ems_rebuild(levels, shape, table, tops, signs, expected)
+    assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -117,7 +138,7 @@ def test_a_part_tells_the_rate_of_samples_that_differ() -> None:
     x[::16] *= 10
     shape, x = geometry(tuple(x.shape), 1), x.reshape(-1)
     levels = reference.ems_levels(x, 64.0, MOST, float("inf"))
-    model, of = fit(levels, shape, MOST, False), part(shape)
+    model, of = fit(levels, shape, (0, shape.height), MOST, False), part(shape)
     assert of.where is not None
     some = reference.ems_strips(levels, shape, of.where, of.shape.height)
     bits = [

@@ -1,7 +1,11 @@
-"""Tensors that another thread writes to while they are encoded: an error at worst, never a crash."""
+"""Threads and processes: a tensor that another thread writes to gives an error at worst, and helpers serve
+whoever comes, also in a forked child."""
 
+import os
 import threading
 import zlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -26,7 +30,21 @@ def test_ms_refuses_data_that_changed_between_its_two_reads(bits: int, kind: int
             _native.ms_encode(change.data_ptr(), top, bits, False, False, kind, frame, 0, 1)
 
 
-@pytest.mark.parametrize("spec", ["ms", "ms:bits=5", "sp", "sp:ratio=0.99", "rt", "rk", "qu", "km"])
+@pytest.mark.parametrize("values", [0, 1])
+def test_ems_refuses_data_that_changed_between_its_two_reads(values: int) -> None:
+    from cutlayer import _native
+    from cutlayer.codecs import native
+
+    x = torch.rand(1, 200_000)
+    top = _native.select_top(x.data_ptr(), *x.shape, 100, 1)
+    for change in (x.add_(1), x.zero_()):
+        with pytest.raises(ChangedError, match="another thread"):
+            native.ems_tops(change, top, 0, values)
+
+
+@pytest.mark.parametrize(
+    "spec", ["ms", "ms:bits=5", "sp", "sp:ratio=0.99", "rt", "rk", "qu", "km", "ems", "ems:error=0.05"]
+)
 def test_a_tensor_in_flux_gives_a_frame_or_an_error(spec: str) -> None:
     codec = cutlayer.codec(spec)
     x = torch.rand(4, 40_000)
@@ -65,3 +83,36 @@ def test_threads_agree_on_the_checksum(size: int) -> None:
 
     data = torch.randint(0, 256, (size,), dtype=torch.uint8).numpy().tobytes()
     assert {_native.checksum(data, 8, threads) for threads in (1, 2, 3)} == {zlib.crc32(data[8:])}
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_calls_at_the_same_time_share_the_helpers(two_threads: None) -> None:
+    codec, x = cutlayer.codec("ems:bpe=1.0"), torch.rand(8, 8, 64, 64)
+    expected = codec.encode(x)
+
+    def work(_: int) -> bool:
+        torch.set_num_threads(2)  # which is a setting of each thread
+        return codec.encode(x) == expected and torch.equal(cutlayer.decode(expected), again)
+
+    again = cutlayer.decode(expected)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(40)))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_has_helpers_of_its_own(two_threads: None) -> None:
+    codec, x = cutlayer.codec("ems:bpe=1.0"), torch.rand(8, 8, 64, 64)
+    expected = codec.encode(x)  # helpers are there, and asleep or waiting
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if codec.encode(x) == expected else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert codec.encode(x) == expected

@@ -200,6 +200,8 @@ def accept(largest: float, writer: Writer, wire: torch.dtype = torch.float32, sc
     if wire is torch.float32 and scale == 1:
         return  # nothing on the way is narrower than where it started
     given = writer.source.given.dtype
+    if largest * scale < min(torch.finfo(wire).max, torch.finfo(given).max) / 2:
+        return  # far from the limit, which is usual, and faster to see than to try
     arrived = (torch.tensor(largest) * scale).to(wire).to(given)
     if not torch.isfinite(arrived):
         raise RangeError(

@@ -15,8 +15,8 @@ from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model, coar
 from cutlayer.codecs.entropy.part import Rows
 from cutlayer.codecs.entropy.tables import CLASSES, COST, WORTH, Tables
 
-_ELEMENTS_FOR_THREADS = 1 << 17
-_ELEMENTS_FOR_LITTLE = 1 << 20  # where there is hardly anything to do for each: threads take time to start
+_ELEMENTS_FOR_THREADS = 1 << 16
+_ELEMENTS_FOR_LITTLE = 1 << 17  # where there is hardly anything to do for each: threads take time to wake up
 
 Array = NDArray[Any]
 
@@ -43,17 +43,17 @@ def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor
     return raw, where
 
 
-def ems_fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
+def ems_fit(levels: Tensor, shape: Geometry, rows: Rows, most: int, own: bool) -> Model:
     """See `kernels.Kernels`."""
-    look = places(shape, own)
+    look = places(shape, rows, own)
     if look is None:
         return flat_model()
-    rows, parents = (shape.channels, min(PARENTS, shape.channels - 1)) if own else (1, 0)
-    weights = np.empty((rows, 1 + NEIGHBOURS), np.int8)
-    distance, parent = np.empty((rows, parents), np.uint8), np.empty((rows, parents), np.int8)
-    how = (_shape(shape), [look.stride, look.thin, look.count, coarse(most), own], parents)
+    count, parents = (shape.channels, min(PARENTS, shape.channels - 1)) if own else (1, 0)
+    weights = np.empty((count, 1 + NEIGHBOURS), np.int8)
+    distance, parent = np.empty((count, parents), np.uint8), np.empty((count, parents), np.int8)
+    how = (_shape(shape), [*rows, look.stride, look.thin, look.count, coarse(most), own], parents)
     where = (weights.ctypes.data, distance.ctypes.data, parent.ctypes.data)
-    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(rows * rows * look.count // 16))
+    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(shape.channels * look.count))
     return Model(weights, distance, parent)
 
 
@@ -109,7 +109,8 @@ def ems_sums(
 def ems_error(x: Tensor, levels: Tensor, shape: Geometry, scale: float, table: Array) -> int:
     """See `kernels.Kernels`."""
     kinds, most = table.shape
-    known = np.pad(table.astype(np.int64), ((0, 0), (0, 1)), constant_values=-1)
+    known = np.full((kinds, most + 1), -1, np.int64)
+    known[:, :most] = table
     what = (x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds)
     total: int = _n.ems_error(*what, known.ctypes.data, _threads(shape.d))
     return total
@@ -118,8 +119,8 @@ def ems_error(x: Tensor, levels: Tensor, shape: Geometry, scale: float, table: A
 def ems_strips(elements: Tensor, shape: Geometry, where: Array, rows: int) -> Tensor:
     """See `kernels.Kernels`."""
     out = torch.empty(len(where) * rows * shape.channels * shape.width, dtype=elements.dtype)
-    what = (elements.data_ptr(), elements.element_size(), _shape(shape))
-    _n.ems_strips(*what, where.ctypes.data, len(where), rows, out.data_ptr())
+    what = (elements.data_ptr(), elements.element_size(), _shape(shape), where.ctypes.data, len(where), rows)
+    _n.ems_strips(*what, out.data_ptr(), _threads(out.numel(), _ELEMENTS_FOR_LITTLE))
     return out
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import FARTHEST, NEIGHBOURS, PARENTS, UNIT, Model, coarse, flat_model
+from cutlayer.codecs.entropy.part import Rows
 
 _WORTH = 3000  # elements that a channel must have for a row of weights to pay
 _ELEMENTS = 1 << 16  # that a fit looks at
@@ -22,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Places:
-    """What a fit looks at: every so manyth sample, and in its planes every so manyth row and column."""
+    """What a fit looks at: every so manyth sample, and in its rows that count every so manyth place."""
 
     stride: int
     thin: int
@@ -34,31 +35,37 @@ def worth_rows(shape: Geometry) -> bool:
     return shape.channels > 1 and shape.d >= _WORTH * shape.channels
 
 
-def places(shape: Geometry, own: bool) -> Places | None:
-    """Whole samples while they last, then every other place: cheap to cut out, and spread over the tensor."""
-    whole, area = shape.d // shape.sample, shape.height * shape.width
+def places(shape: Geometry, rows: Rows, own: bool) -> Places | None:
+    """Whole samples while they last, then every other place: cheap to cut out, and spread over the tensor.
+
+    Where only some rows count, these are spread already.
+    """
+    whole, area = shape.d // shape.sample, (rows[1] - rows[0]) * shape.width
     if whole == 0 or shape.d < 64:
         return None
     wanted = max(1, _ELEMENTS // (shape.channels if own else 1))
+    if rows != (0, shape.height):
+        stride = max(1, whole * area // wanted)
+        return Places(stride, 1, -(-whole // stride) * area)
     stride = max(1, whole * area // (4 * wanted))
     samples = -(-whole // stride)
     thin = max(1, math.ceil((samples * area / wanted) ** 0.5))
     return Places(stride, thin, samples * -(-shape.height // thin) * -(-shape.width // thin))
 
 
-def fit(levels: Tensor, shape: Geometry, most: int, own: bool) -> Model:
-    """Weights by least squares, from a part of the levels (uint8, d elements, at most `most`).
+def fit(levels: Tensor, shape: Geometry, rows: Rows, most: int, own: bool) -> Model:
+    """Weights by least squares, from some of the levels (uint8, d elements, at most `most`) in these rows.
 
-    `own`: a row for each channel, with parents.
+    `own`: a row of weights for each channel, with parents.
     """
-    look = places(shape, own)
+    look = places(shape, rows, own)
     if look is None:
         return flat_model()
     whole, thin = shape.d // shape.sample * shape.sample, look.thin
     a = levels.cpu().numpy()[:whole].reshape(-1, shape.channels, shape.height, shape.width)
     a = a[:: look.stride] >> coarse(most)
-    framed = np.pad(a, ((0, 0), (0, 0), (1, 0), (1, 1)))
-    height, width = shape.height, shape.width
+    framed = np.pad(a, ((0, 0), (0, 0), (1, 0), (1, 1)))[:, :, rows[0] : rows[1] + 1]
+    height, width = rows[1] - rows[0], shape.width
     features: Array = np.ones(
         (shape.channels, 2 + NEIGHBOURS, a.shape[0], -(-height // thin), -(-width // thin)), np.uint8
     )

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
+import numpy as np
 from torch import Tensor
 
-from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.section import MOST_LEVELS, Means
 from cutlayer.codecs.entropy.writer import Mask, SectionWriter
 
 _TRIES = 6
 _WHOLE = 2  # further looks at all elements, at most, once a wish is met
 _CLOSE = 0.006  # a wish counts as met within this share
+_NEAR = 0.05  # steps so close share their means
 Made = tuple[bytes, int]  # a section and its levels
 
 
@@ -28,9 +30,8 @@ def within_bytes(writer: SectionWriter, budget: int) -> Made:
     """The section of least error that takes at most so many bytes, or else a very small one."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    first = writer.trial(writer.first_step, writer.fitted(writer.first_step))
-    step, slope = _for_bytes(writer, first, budget * (1 - 1.5 * _CLOSE))
-    model = _model_near(writer, first, step)
+    step, slope = _for_bytes(writer, budget * (1 - 1.5 * _CLOSE))
+    model = writer.model_near(step)
     fitting: Mask | None = None
     for i in range(_TRIES):
         mask = writer.at_step(step, model)
@@ -69,9 +70,14 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
     )
     step, last, used = math.exp(-found), (0.0, 0.0), -1.0
     best: tuple[tuple[float, int, Tensor], Means] | None = None
+    means: Means | None = None
     for i in range(4 * _TRIES):
         levels = writer.levels_at(step)
-        means = writer.means(*levels)
+        # In parts of a step, means hardly depend on it.
+        if means and abs(step / means.step - 1) < _NEAR and levels[1] == means.offsets.shape[1]:
+            means = replace(means, step=float(np.float32(levels[0])))
+        else:
+            means = writer.means(*levels)
         left = writer.error(*levels, means)
         # A part of a step is how exactly elements are measured: allow for it.
         fits = left * 1.001 <= most
@@ -108,22 +114,18 @@ def _smallest(writer: SectionWriter) -> Made:
     return _made(writer, writer.at_step(2 * writer.topmin if writer.topmin > 0 else 1.0))
 
 
-def _model_near(writer: SectionWriter, known: Mask, step: float) -> Model:
-    """Weights hardly depend on the step, unless it is another one altogether."""
-    return known.model if abs(math.log(step / known.step)) < 0.8 else writer.fitted(step)
-
-
 def _range(writer: SectionWriter) -> tuple[float, float]:
     """The logarithms of the steps that make sense: from the most levels to one."""
     return math.log(writer.topmin / (MOST_LEVELS - 0.5)), math.log(writer.topmin * 2)
 
 
-def _for_bytes(writer: SectionWriter, known: Mask, budget: float) -> tuple[float, float]:
+def _for_bytes(writer: SectionWriter, budget: float) -> tuple[float, float]:
     def size(at: float) -> float:
-        return math.log(writer.trial(math.exp(at), known.model).bytes)
+        return math.log(writer.trial(math.exp(at)).bytes)
 
-    # From what is known, a first guess by the usual slope.
-    guess = math.log(known.step) + math.log(known.bytes / budget) / 0.8
+    # From one step, a first guess by the usual slope.
+    known = math.log(writer.first_step)
+    guess = known + (size(known) - math.log(budget)) / 0.8
     low, high = _range(writer)
     at, slope = _seek(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
     return math.exp(at), slope

@@ -1,6 +1,7 @@
 """A section of an `ems` payload as bytes (FORMAT.md, "ems"): what stands before and between the streams."""
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -70,8 +71,8 @@ def head(section: Section) -> bytes:
         out += _model_bytes(section.model)
         out.append(len(found.starts))
         out += bytes(found.starts[1:])
-        out += b"".join(map(varint, found.frequencies[:, :-1].ravel().tolist()))
-        out += b"".join(map(varint, section.words))
+        out += varints(found.frequencies[:, :-1].ravel().tolist())
+        out += varints(section.words)
     return bytes(out)
 
 
@@ -86,11 +87,17 @@ def _model_bytes(model: Model) -> bytes:
 
 def varint(value: int) -> bytes:
     """FORMAT.md's varint."""
+    return varints([value])
+
+
+def varints(values: Iterable[int]) -> bytes:
+    """Several of them."""
     out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
+    for value in values:
+        while value >= 0x80:
+            out.append(value & 0x7F | 0x80)
+            value >>= 7
+        out.append(value)
     return bytes(out)
 
 
@@ -114,18 +121,32 @@ class Cursor:
 
     def varint(self, most: int) -> int:
         """The next varint, which must not exceed `most`."""
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                break
-            if shift > 35:
-                raise wrong("a number is too long")
-        if (byte == 0 and shift > 7) or value > most:
-            raise wrong(f"a number is {value}, which is more than {most} or not in its shortest form")
-        return value
+        return self.varints(1, most)[0]
+
+    def varints(self, n: int, most: int) -> list[int]:
+        """The next n varints, none of which may exceed `most`."""
+        data, at, found = self.data, self.at, []
+        try:
+            for _ in range(n):
+                value, shift = data[at], 7
+                at += 1
+                if value >= 0x80:
+                    value &= 0x7F
+                    while (byte := data[at]) >= 0x80 and shift < 35:
+                        value |= (byte & 0x7F) << shift
+                        shift += 7
+                        at += 1
+                    value |= byte << shift
+                    at += 1
+                    if byte == 0 or byte >= 0x80:
+                        raise wrong("a number is not in its shortest form, or too long")
+                if value > most:
+                    raise wrong(f"a number is {value}, which is more than {most}")
+                found.append(value)
+        except IndexError:
+            raise wrong("it ends too early") from None
+        self.at = at
+        return found
 
     def array(self, dtype: Any, *shape: int) -> Array:
         """The next bytes as an array of its own."""
@@ -156,7 +177,7 @@ def parse(
     model = _model(cursor, shape.channels)
     tables = _tables(cursor, levels + 1)
     # Each lane has two words of state, and no element takes more than one word.
-    words = tuple(cursor.varint(2 * shape.lanes + shape.d) for _ in range(shape.blocks))
+    words = tuple(cursor.varints(shape.blocks, 2 * shape.lanes + shape.d))
     return Section(levels, tops, low, width, found, model, tables, words)
 
 
@@ -197,7 +218,7 @@ def _tables(cursor: Cursor, symbols: int) -> Tables:
     starts = [0, *cursor.take(classes - 1)]
     if any(b <= a for a, b in pairwise(starts)) or starts[-1] >= FINE:
         raise wrong("the classes are not in order")
-    known = [cursor.varint(SCALE) for _ in range(classes * (symbols - 1))]
+    known = cursor.varints(classes * (symbols - 1), SCALE)
     frequencies = np.array(known, np.int64).reshape(classes, symbols - 1)
     rest = SCALE - frequencies.sum(1, keepdims=True)
     if (rest < 0).any():

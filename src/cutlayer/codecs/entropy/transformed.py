@@ -16,6 +16,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs.entropy import search
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model
+from cutlayer.codecs.entropy.part import Part, whole
 from cutlayer.codecs.entropy.reader import read_section
 from cutlayer.codecs.entropy.section import MOST_LEVELS, TRANSFORMED, Cursor, Means, varint, wrong
 from cutlayer.codecs.entropy.shared import fit_shared
@@ -27,6 +28,7 @@ _TOPS = 8192  # one coefficient in so many travels as a value
 _MOST_TOPS = 16
 _USED = 0.9  # of a budget: good enough
 _OTHER = 0.25  # steps so far apart, in their logarithms, are tried anew
+_FITTED = 1 << 18  # elements from which weights are fitted
 _FEW = 1 << 18  # elements that tell what an error of coefficients is in elements
 
 Array = NDArray[Any]
@@ -35,19 +37,28 @@ Array = NDArray[Any]
 class CoefficientWriter(SectionWriter):
     """Writes coefficients, whose weights are shared, and knows what they come to in elements."""
 
+    doubt = 0.0  # weights are fitted to other coefficients, and few
+
     def __init__(self, transform: "Transform", top: Any) -> None:
         self.transform = transform
-        self.known: tuple[float, float] | None = None
+        self.gain: tuple[float, float] | None = None
         super().__init__(transform.y, top, 0, transform.values, True, transform.inner, transform.kernels)
 
-    def _fitted(self, most: int, levels: Tensor, shape: Geometry) -> Model:
+    def fitted(self, step: float) -> Model:
+        """See `SectionWriter`; from some samples."""
+        shape, stride = self.shape.thinned(max(_FITTED, 4 * self.shape.sample))
+        samples = self.x.view(-1, shape.sample)[stride // 2 :: stride]
+        _, most, levels = self._tried(step, samples.reshape(-1))
+        return self._fitted(most, levels, whole(replace(shape, d=levels.numel())))
+
+    def _fitted(self, most: int, levels: Tensor, of: Part) -> Model:
         """See `SectionWriter`."""
 
         def cost(model: Model) -> float:
-            histogram = self.kernels.ems_contexts(levels, shape, (0, shape.height), model, most)[1]
+            histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, most)[1]
             return self.kernels.ems_tables(histogram)[1]
 
-        return fit_shared(levels.cpu().numpy(), shape, most, cost)
+        return fit_shared(levels.cpu().numpy(), of.shape, most, cost)
 
     def model_size(self, model: Model) -> int:
         """See `SectionWriter`."""
@@ -61,9 +72,9 @@ class CoefficientWriter(SectionWriter):
 
     def trial_error(self, step: float) -> float:
         """See `SectionWriter`. What an error of coefficients is in elements, some samples tell."""
-        if self.known is None or abs(math.log(step / self.known[0])) > _OTHER:
-            self.known = step, self._gain(step)
-        return super().trial_error(step) * self.known[1]
+        if self.gain is None or abs(math.log(step / self.gain[0])) > _OTHER:
+            self.gain = step, self._gain(step)
+        return super().trial_error(step) * self.gain[1]
 
     def _gain(self, step: float) -> float:
         """The error of elements for each of coefficients: less than 1, because elements are clamped."""

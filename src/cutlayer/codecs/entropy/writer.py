@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from cutlayer.codecs.tensors import VALUE_DTYPES
 
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
 LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
-_FITTED = 1 << 18  # elements from which weights are fitted
+_OTHER = 0.4  # steps so far apart, in their logarithms, have other weights
 _FEW = 1 << 15  # elements below which surroundings are not told apart
 _FINE = 16  # levels above which they are not, either
 _LANE_BYTES = 3  # what a lane costs beyond what its levels carry, on average
@@ -45,6 +45,8 @@ class Mask:
 class SectionWriter:
     """What does not depend on the step: elements, top values, and a part of them to try steps on."""
 
+    doubt = 2.0  # bits that a part saves by each weight because this was fitted to it, and others do not
+
     def __init__(
         self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Kernels
     ) -> None:
@@ -52,8 +54,9 @@ class SectionWriter:
         raw, self.where = kernels.ems_tops(x, top, row, values)
         bit = 31 if values == 0 else 15
         self.tops = raw & ((1 << bit) - 1)  # bits of magnitudes
-        self.count, self.low = self.tops.numel(), int(self.tops.min())
-        self.width = int(self.tops.max() - self.low).bit_length()
+        low, high = torch.aminmax(self.tops)
+        self.count, self.low = self.tops.numel(), int(low)
+        self.width = (int(high) - self.low).bit_length()
         code = self.tops - self.low
         self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
@@ -61,6 +64,7 @@ class SectionWriter:
         self.whole, self.part = whole(shape), part(shape)
         self.some = self.spread(self.x)
         self.threshold = float(top.topmin[row])
+        self.known: tuple[float, Model] | None = None
 
     @cached_property
     def negative(self) -> bool:
@@ -89,26 +93,25 @@ class SectionWriter:
             MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0)
         )
 
-    def trial(self, step: float, model: Model) -> Mask:
+    def trial(self, step: float) -> Mask:
         """What the mask would be like, from a part of the elements."""
-        return self.measured(*self._tried(step, self.some), self.part, model)
+        return self.measured(*self._tried(step, self.some), self.part, self.model_near(step))
 
     def trial_error(self, step: float) -> float:
         """The squared error that levels a step apart would leave, from a part of the elements."""
         return self._means(*self._tried(step, self.some))[1]
 
+    def model_near(self, step: float) -> Model:
+        """Weights for levels a step apart, or for other levels: they hardly depend on the step, unless it is
+        another one altogether."""
+        if self.known is None or abs(math.log(step / self.known[0])) > _OTHER:
+            self.known = step, self.fitted(step)
+        return self.known[1]
+
     def fitted(self, step: float) -> Model:
-        """Weights for levels a step apart, from some samples."""
-        of, stride = self.shape.thinned(max(_FITTED, 4 * self.shape.sample))
-        elements = self.x
-        if stride > 1:
-            size = self.shape.sample
-            picked = elements[: self.shape.d // size * size].view(-1, size)[stride // 2 :: stride]
-            # NumPy copies with one thread: torch would start several for less than they cost.
-            elements = picked.reshape(-1) if picked.is_cuda else torch.from_numpy(picked.numpy().reshape(-1))
-            of = replace(of, d=len(elements))
-        _, most, levels = self._tried(step, elements)
-        return self._fitted(most, levels, of)
+        """Weights for levels a step apart, from a part of the elements."""
+        _, most, levels = self._tried(step, self.some)
+        return self._fitted(most, levels, self.part)
 
     def _tried(self, step: float, elements: Tensor) -> tuple[float, int, Tensor]:
         step = min(max(step, LEAST_STEP), MOST_STEP)
@@ -116,15 +119,15 @@ class SectionWriter:
         # Ties at the threshold are all marked here, which is near enough.
         return step, most, self.kernels.ems_levels(elements, self.scale(step), most, self.threshold)
 
-    def _fitted(self, most: int, levels: Tensor, shape: Geometry) -> Model:
-        return self.kernels.ems_fit(levels, shape, most, worth_rows(self.shape))
+    def _fitted(self, most: int, levels: Tensor, of: Part) -> Model:
+        return self.kernels.ems_fit(levels, of.shape, of.rows, most, worth_rows(self.shape))
 
     def levels_at(self, step: float, most: int = 0) -> tuple[float, int, Tensor]:
         """Levels a step apart, with top values marked; `most` of them, if that is given."""
         step = min(max(step, LEAST_STEP), MOST_STEP)
         most = most or self.most_levels(step)
         levels = self.kernels.ems_levels(self.x, self.scale(step), most, math.inf)
-        return step, most, levels.index_fill_(0, self.where, most)
+        return step, most, self._with_marks(levels, most)
 
     def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
         """The mask with levels a step apart."""
@@ -132,14 +135,24 @@ class SectionWriter:
 
     def marked(self, most: int, levels: Tensor) -> Mask:
         """The mask of levels without a step, and the top values."""
-        return self.measured(0.0, most, levels.index_fill_(0, self.where, most), self.whole)
+        return self.measured(0.0, most, self._with_marks(levels, most), self.whole)
+
+    def _with_marks(self, levels: Tensor, most: int) -> Tensor:
+        if levels.is_cuda:
+            return levels.index_fill_(0, self.where, most)
+        levels.numpy()[self.where.numpy()] = most  # many times faster than torch
+        return levels
 
     def measured(self, step: float, most: int, levels: Tensor, of: Part, model: Model | None = None) -> Mask:
         """Levels with their statistics."""
-        model = model or self._fitted(most, levels, of.shape)
+        model = model or self._fitted(most, levels, of)
         contexts, histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, most)
-        found, cost = self.kernels.ems_tables(histogram)
-        bits = cost / (1 << COST_BITS) + (int(histogram[:, 1:most].sum()) if self.signed else 0)
+        # As many classes as all elements are worth, also if these are only a part of them.
+        times = round(self.shape.d / of.counted)
+        found, cost = self.kernels.ems_tables(histogram * times if times > 1 else histogram)
+        bits = cost / (1 << COST_BITS) / times + (int(histogram[:, 1:most].sum()) if self.signed else 0)
+        if of.where is not None:
+            bits += self.doubt * (model.weights.size + model.distance.size) + found.frequencies.size
         # Frequencies take one byte or two; the rest is small.
         about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
         about += self.model_size(model) + len(found.starts) * (1 + 3 * most // 2)
@@ -169,14 +182,14 @@ class SectionWriter:
         (count, total), squared = self.kernels.ems_sums(
             self.some, levels, of.shape, of.rows, scale, most, self.kinds(most)
         )
-        middle = np.arange(most) * PARTS
-        # Half a part more, rounded down: the nearest integer to the mean.
-        mean = np.where(count > 0, (2 * total + count) // (2 * np.maximum(count, 1)), middle)
-        offsets = np.clip(mean - middle, -127, 127)
+        # From the middle of a level; half a part more, rounded down, is the nearest integer to the mean.
+        beyond = total - count * middle(most)
+        offsets = (2 * beyond + count) // (2 * np.maximum(count, 1))
+        offsets = np.minimum(np.maximum(offsets, -127), 127)
         if self.negative:
             offsets[:, 0] = 0  # what lies around zero is zero
-        y = middle + offsets
-        left = float(squared + (count * y * y - 2 * total * y).sum()) / scale**2
+        y = middle(most) + offsets
+        left = float(squared + (y * (count * y - 2 * total)).sum()) / scale**2
         return Means(float(np.float32(step)), offsets.astype(np.int8)), left * (self.shape.d / of.counted)
 
     def section(self, mask: Mask, means: Means | None) -> bytes:
@@ -185,12 +198,19 @@ class SectionWriter:
         what = Section(
             mask.most, self.count, self.low, self.width, means, mask.model, mask.tables, tuple(words)
         )
-        plain = replace(what, model=None)
-        if len(head(what)) + len(coded) >= len(head(plain)) + -(-self.shape.d * mask.most.bit_length() // 8):
-            what, coded = plain, self.packed(mask.levels.long(), mask.most.bit_length())
+        first, width = head(what), mask.most.bit_length()
+        more = len(first) + len(coded) - -(-self.shape.d * width // 8)  # than a mask that is stored
+        if more >= 0 and more >= len(plain := head(replace(what, model=None))):
+            first, coded = plain, self.packed(mask.levels.long(), width)
         signs = self.kernels.ems_signs(self.x, mask.levels, mask.most) if self.signed else b""
-        body = b"".join([head(what), self.values, coded, signs])
+        body = b"".join([first, self.values, coded, signs])
         return varint(len(body)) + body
+
+
+@lru_cache
+def middle(most: int) -> Array:
+    """Of each level, in parts of a step."""
+    return np.arange(most) * PARTS
 
 
 def as_float(raw: int, values: int) -> float:

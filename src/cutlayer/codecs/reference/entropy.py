@@ -89,7 +89,7 @@ def ems_contexts(
     levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
 ) -> tuple[Tensor, Array]:
     """The quantized prediction of each element (uint8), and how often each level comes with each in the rows
-    of planes that count."""
+    of planes that count. Predictions are worth nothing if that is not all rows."""
     a = _planes(levels, shape) >> coarse(most)
     framed = pad(a, (1, 1, 1, 0))
     height, width = shape.height, shape.width

@@ -1,0 +1,109 @@
+#include "parallel.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <system_error>
+#include <thread>
+#ifdef _WIN32
+#elif __has_include(<pthread.h>)
+#include <pthread.h>
+#define CUTLAYER_FORKS
+#endif
+
+namespace cutlayer {
+namespace {
+
+// An encoder calls kernel after kernel: a helper that waits so long before it sleeps is there at once for the next.
+constexpr std::chrono::microseconds kAwake{200};
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+class Helpers {
+ public:
+  void run(size_t wanted, void (*work)(void*), void* data) {
+    const std::unique_lock<std::mutex> mine(use_, std::try_to_lock);
+    if (!mine) return work(data);
+    start(wanted);
+    work_ = work;
+    data_ = data;
+    places_ = int64_t(wanted);
+    open_ = true;
+    ++round_;
+    if (asleep_ > 0) {
+      { const std::lock_guard<std::mutex> none_between_looking_and_sleeping(sleep_); }
+      wake_.notify_all();
+    }
+    work(data);
+    // A helper is counted before it looks whether there is work: none can come in after this and go unseen.
+    open_ = false;
+    for (int i = 0; inside_ > 0; ++i) i < 1000 ? pause() : std::this_thread::yield();
+  }
+
+ private:
+  void start(size_t wanted) {
+    try {
+      for (; started_ < wanted; ++started_) std::thread([this] { help(); }).detach();
+    } catch (const std::system_error&) {
+      // No thread to be had: those that are there do the work.
+    }
+  }
+
+  [[noreturn]] void help() {
+    for (uint64_t seen = 0;;) {
+      seen = next_round(seen);
+      ++inside_;
+      if (open_ && --places_ >= 0) work_(data_);
+      --inside_;
+    }
+  }
+
+  uint64_t next_round(uint64_t seen) {
+    const auto tired = std::chrono::steady_clock::now() + kAwake;
+    for (int i = 1; round_ == seen; ++i) {
+      pause();
+      if (i % 64 == 0 && std::chrono::steady_clock::now() > tired) {
+        std::unique_lock<std::mutex> lock(sleep_);
+        ++asleep_;
+        wake_.wait(lock, [&] { return round_ != seen; });
+        --asleep_;
+      }
+    }
+    return round_;
+  }
+
+  std::mutex use_, sleep_;
+  std::condition_variable wake_;
+  std::atomic<uint64_t> round_{0};
+  std::atomic<int64_t> places_{0}, inside_{0}, asleep_{0};
+  std::atomic<bool> open_{false};
+  size_t started_ = 0;
+  void (*work_)(void*) = nullptr;
+  void* data_ = nullptr;
+};
+
+// Never deleted: helpers sleep in it until the process ends. A forked child has none of them, and begins anew.
+Helpers* helpers = nullptr;
+
+void begin() { helpers = new Helpers; }
+
+}  // namespace
+
+void with_helpers(size_t wanted, void (*work)(void*), void* data) {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    begin();
+#ifdef CUTLAYER_FORKS
+    pthread_atfork(nullptr, nullptr, begin);
+#endif
+  });
+  helpers->run(wanted, work, data);
+}
+
+}  // namespace cutlayer
