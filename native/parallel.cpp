@@ -3,10 +3,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <system_error>
 #include <thread>
-#ifdef _WIN32
-#elif __has_include(<pthread.h>)
+#if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #define CUTLAYER_FORKS
 #endif
@@ -28,8 +26,7 @@ void pause() {
 class Helpers {
  public:
   void run(size_t wanted, void (*work)(void*), void* data) {
-    const std::unique_lock<std::mutex> mine(use_, std::try_to_lock);
-    if (!mine) return work(data);
+    if (taken_.exchange(true)) return work(data);
     start(wanted);
     work_ = work;
     data_ = data;
@@ -44,13 +41,14 @@ class Helpers {
     // A helper is counted before it looks whether there is work: none can come in after this and go unseen.
     open_ = false;
     for (int i = 0; inside_ > 0; ++i) i < 1000 ? pause() : std::this_thread::yield();
+    taken_ = false;
   }
 
  private:
   void start(size_t wanted) {
     try {
       for (; started_ < wanted; ++started_) std::thread([this] { help(); }).detach();
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       // No thread to be had: those that are there do the work.
     }
   }
@@ -78,11 +76,11 @@ class Helpers {
     return round_;
   }
 
-  std::mutex use_, sleep_;
+  std::mutex sleep_;
   std::condition_variable wake_;
   std::atomic<uint64_t> round_{0};
   std::atomic<int64_t> places_{0}, inside_{0}, asleep_{0};
-  std::atomic<bool> open_{false};
+  std::atomic<bool> taken_{false}, open_{false};
   size_t started_ = 0;
   void (*work_)(void*) = nullptr;
   void* data_ = nullptr;

@@ -10,7 +10,7 @@ from cutlayer import _native as _n
 from cutlayer.codecs import native_entropy as _entropy
 from cutlayer.codecs import native_transform as _transform
 
-# Starting a thread costs tens of microseconds; smaller tensors are done by then.
+# Waking a helper costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
 
 allocate = _n.allocate
