@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <thread>
+#include <vector>
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
 #define CUTLAYER_FORKS
@@ -34,6 +35,7 @@ class Helpers {
     open_ = true;
     ++round_;
     if (asleep_ > 0) {
+      keep_away();
       { const std::lock_guard<std::mutex> none_between_looking_and_sleeping(sleep_); }
       wake_.notify_all();
     }
@@ -47,10 +49,23 @@ class Helpers {
  private:
   void start(size_t wanted) {
     try {
-      for (; started_ < wanted; ++started_) std::thread([this] { help(); }).detach();
+      while (helpers_.size() < wanted) helpers_.emplace_back([this] { help(); });
     } catch (const std::exception&) {
       // No thread to be had: those that are there do the work.
     }
+  }
+
+  // Linux likes to wake a thread on the processor of the one that wakes it, where it then waits until that one is done.
+  void keep_away() {
+#ifdef __linux__
+    const int here = sched_getcpu();
+    cpu_set_t others;
+    if (here < 0 || sched_getaffinity(0, sizeof others, &others) || CPU_COUNT(&others) < 2) return;
+    CPU_CLR(here, &others);
+    if (CPU_EQUAL(&others, &others_)) return;
+    others_ = others;
+    for (auto& helper : helpers_) pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
+#endif
   }
 
   [[noreturn]] void help() {
@@ -81,7 +96,10 @@ class Helpers {
   std::atomic<uint64_t> round_{0};
   std::atomic<int64_t> places_{0}, inside_{0}, asleep_{0};
   std::atomic<bool> taken_{false}, open_{false};
-  size_t started_ = 0;
+  std::vector<std::thread> helpers_;
+#ifdef __linux__
+  cpu_set_t others_{};  // processors on which helpers may be
+#endif
   void (*work_)(void*) = nullptr;
   void* data_ = nullptr;
 };
