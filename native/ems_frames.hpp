@@ -14,7 +14,7 @@ inline size_t sample_size(const EmsShape& shape, size_t s) {
 
 inline unsigned bit_length(unsigned v) { return v ? 32 - unsigned(__builtin_clz(v)) : 0; }
 
-// Whether planes are worked on as they are, without a frame. Those that are larger are cut into rows.
+// Whether planes are worked on as they are, without a frame. Very large ones may have to be cut into rows.
 inline bool direct(const EmsShape& shape) {
   return ems_kernels().predict_plane && shape.even() && shape.height * shape.width <= size_t(1) << 20;
 }

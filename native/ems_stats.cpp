@@ -102,7 +102,9 @@ void predict_planes(const uint8_t* levels, const EmsShape& shape, size_t first, 
 void predict_rows(const uint8_t* levels, const EmsShape& shape, EmsRows rows, size_t first, size_t last,
                   const EmsModel& model, Histogram& histogram) {
   const size_t width = shape.width, slot = width + 1, count = rows.last - rows.first;
-  const size_t together = std::max<size_t>(1, kKeys / slot), pitch = together * slot;
+  const size_t fitting = (size_t(1) << 17) / (shape.channels * slot);
+  const size_t together = std::max<size_t>(1, std::min({kKeys / slot, fitting, (last - first) * count}));
+  const size_t pitch = together * slot;
   std::vector<uint8_t> room(shape.channels * 2 * pitch + 1 + kSlack), predicted(pitch + kSlack);
   std::vector<uint8_t> some[2] = {std::vector<uint8_t>(shape.channels * together * width),
                                   std::vector<uint8_t>(shape.channels * together * width)};

@@ -1,5 +1,6 @@
 #include "parallel.hpp"
 
+#include <cfenv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
+#include <signal.h>
 #define CUTLAYER_FORKS
 #endif
 
@@ -14,7 +16,7 @@ namespace cutlayer {
 namespace {
 
 // An encoder calls kernel after kernel: a helper that waits so long before it sleeps is there at once for the next.
-constexpr std::chrono::microseconds kAwake{200};
+constexpr std::chrono::microseconds kAwake{200}, kNap{50};
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -29,6 +31,7 @@ class Helpers {
   void run(size_t wanted, void (*work)(void*), void* data) {
     if (taken_.exchange(true)) return work(data);
     start(wanted);
+    std::fegetenv(&rounding_);
     work_ = work;
     data_ = data;
     places_ = int64_t(wanted);
@@ -42,17 +45,34 @@ class Helpers {
     work(data);
     // A helper is counted before it looks whether there is work: none can come in after this and go unseen.
     open_ = false;
-    for (int i = 0; inside_ > 0; ++i) i < 1000 ? pause() : std::this_thread::yield();
+    for (int i = 0; inside_ > 0; ++i) {
+      if (i < 1000) pause();
+      else if (i < 2000) std::this_thread::yield();
+      else std::this_thread::sleep_for(kNap);  // it may need this very processor
+    }
     taken_ = false;
   }
 
  private:
   void start(size_t wanted) {
+    if (helpers_.size() >= wanted) return;
+#ifdef CUTLAYER_FORKS
+    // Signals are for the program's own threads.
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+#endif
     try {
       while (helpers_.size() < wanted) helpers_.emplace_back([this] { help(); });
     } catch (const std::exception&) {
       // No thread to be had: those that are there do the work.
     }
+#ifdef CUTLAYER_FORKS
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+#endif
+#ifdef __linux__
+    CPU_ZERO(&others_);  // the new ones have not been told
+#endif
   }
 
   // Linux likes to wake a thread on the processor of the one that wakes it, where it then waits until that one is done.
@@ -60,8 +80,8 @@ class Helpers {
 #ifdef __linux__
     const int here = sched_getcpu();
     cpu_set_t others;
-    if (here < 0 || sched_getaffinity(0, sizeof others, &others) || CPU_COUNT(&others) < 2) return;
-    CPU_CLR(here, &others);
+    if (here < 0 || sched_getaffinity(0, sizeof others, &others)) return;
+    if (CPU_COUNT(&others) > 1) CPU_CLR(here, &others);
     if (CPU_EQUAL(&others, &others_)) return;
     others_ = others;
     for (auto& helper : helpers_) pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
@@ -72,7 +92,10 @@ class Helpers {
     for (uint64_t seen = 0;;) {
       seen = next_round(seen);
       ++inside_;
-      if (open_ && --places_ >= 0) work_(data_);
+      if (open_ && --places_ >= 0) {
+        std::fesetenv(&rounding_);  // numbers come out as they would in the caller
+        work_(data_);
+      }
       --inside_;
     }
   }
@@ -100,6 +123,7 @@ class Helpers {
 #ifdef __linux__
   cpu_set_t others_{};  // processors on which helpers may be
 #endif
+  std::fenv_t rounding_{};
   void (*work_)(void*) = nullptr;
   void* data_ = nullptr;
 };

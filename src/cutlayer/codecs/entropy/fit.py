@@ -46,11 +46,17 @@ def places(shape: Geometry, rows: Rows, own: bool) -> Places | None:
     wanted = max(1, _ELEMENTS // (shape.channels if own else 1))
     if rows != (0, shape.height):
         stride = max(1, whole * area // wanted)
-        return Places(stride, 1, -(-whole // stride) * area)
+        # Only rows that are longer than all that is wanted are thinned.
+        thin = max(1, area // (4 * wanted))
+        return Places(stride, thin, -(-whole // stride) * _thinned(rows, shape.width, thin))
     stride = max(1, whole * area // (4 * wanted))
     samples = -(-whole // stride)
     thin = max(1, math.ceil((samples * area / wanted) ** 0.5))
-    return Places(stride, thin, samples * -(-shape.height // thin) * -(-shape.width // thin))
+    return Places(stride, thin, samples * _thinned(rows, shape.width, thin))
+
+
+def _thinned(rows: Rows, width: int, thin: int) -> int:
+    return -(-(rows[1] - rows[0]) // thin) * -(-width // thin)
 
 
 def fit(levels: Tensor, shape: Geometry, rows: Rows, most: int, own: bool) -> Model:

@@ -71,13 +71,14 @@ def within_error(writer: SectionWriter, most: float) -> Made | None:
     step, last, used = math.exp(-found), (0.0, 0.0), -1.0
     best: tuple[tuple[float, int, Tensor], Means] | None = None
     means: Means | None = None
+    measured = 0.0  # the step at which they were
     for i in range(4 * _TRIES):
         levels = writer.levels_at(step)
         # In parts of a step, means hardly depend on it.
-        if means and abs(step / means.step - 1) < _NEAR and levels[1] == means.offsets.shape[1]:
+        if means and abs(step / measured - 1) < _NEAR and levels[1] == means.offsets.shape[1]:
             means = replace(means, step=float(np.float32(levels[0])))
         else:
-            means = writer.means(*levels)
+            means, measured = writer.means(*levels), step
         left = writer.error(*levels, means)
         # A part of a step is how exactly elements are measured: allow for it.
         fits = left * 1.001 <= most
