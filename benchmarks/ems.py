@@ -147,8 +147,8 @@ def speed(codec: Any, x: Tensor) -> dict[str, float]:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             for way, work in ways.items():
-                speed = x.numel() * 4 / 1e9 / best(work, seconds=0.1)
-                found[f"{way}_{threads}"] = max(found[f"{way}_{threads}"], speed)
+                reached = x.numel() * 4 / 1e9 / best(work, seconds=0.1)
+                found[f"{way}_{threads}"] = max(found[f"{way}_{threads}"], reached)
     torch.set_num_threads(1)
     return found
 

@@ -26,9 +26,9 @@ def test_ms_refuses_data_that_changed_between_its_two_reads(bits: int, kind: int
     x = torch.rand(1, 200_000)
     top = _native.select_top(x.data_ptr(), *x.shape, 100, 1)
     frame = _native.allocate(b"", 200_000 * bits // 8 + 1 + 100 * (4 if kind == 0 else 2))
-    for change in (x.add_(1), x.zero_()):  # more top values than there is room for; fewer
+    for changed in (x + 1, torch.zeros_like(x)):  # more top values than there is room for; fewer
         with pytest.raises(ChangedError, match="another thread"):
-            _native.ms_encode(change.data_ptr(), top, bits, False, False, kind, frame, 0, 1)
+            _native.ms_encode(changed.data_ptr(), top, bits, False, False, kind, frame, 0, 1)
 
 
 @pytest.mark.parametrize("values", [0, 1])
@@ -38,9 +38,9 @@ def test_ems_refuses_data_that_changed_between_its_two_reads(values: int) -> Non
 
     x = torch.rand(1, 200_000)
     top = _native.select_top(x.data_ptr(), *x.shape, 100, 1)
-    for change in (x.add_(1), x.zero_()):
+    for changed in (x + 1, torch.zeros_like(x)):
         with pytest.raises(ChangedError, match="another thread"):
-            native.ems_tops(change, top, 0, values)
+            native.ems_tops(changed, top, 0, values)
 
 
 @pytest.mark.parametrize(
