@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -25,6 +26,14 @@ ONE, OWN, SHARED = 0, 1, 2  # rows of weights: one, one for each channel, one wi
 Array = NDArray[Any]
 
 
+@lru_cache
+def middle(levels: int) -> Array:
+    """Of each level, in parts of a step."""
+    found = np.arange(levels) * PARTS
+    found.setflags(write=False)  # all share it
+    return found
+
+
 @dataclass(frozen=True)
 class Means:
     """Reconstruction at the means of levels: `offsets` (surroundings, levels) in 1/64 of a step."""
@@ -34,8 +43,7 @@ class Means:
 
     def parts(self) -> Array:
         """Where levels are decoded to, in 1/64 of a step (int64)."""
-        levels = self.offsets.shape[1]
-        found: Array = np.arange(levels) * PARTS + self.offsets.astype(np.int64)
+        found: Array = middle(self.offsets.shape[1]) + self.offsets.astype(np.int64)
         return found
 
     def table(self) -> Array:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,16 @@ from cutlayer.codecs.entropy.fit import worth_rows
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import Model
 from cutlayer.codecs.entropy.part import Part, part, whole
-from cutlayer.codecs.entropy.section import MOST_LEVELS, PARTS, SURROUNDINGS, Means, Section, head, varint
+from cutlayer.codecs.entropy.section import (
+    MOST_LEVELS,
+    PARTS,
+    SURROUNDINGS,
+    Means,
+    Section,
+    head,
+    middle,
+    varint,
+)
 from cutlayer.codecs.entropy.tables import COST_BITS, Tables
 from cutlayer.codecs.kernels import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
@@ -205,12 +214,6 @@ class SectionWriter:
         signs = self.kernels.ems_signs(self.x, mask.levels, mask.most) if self.signed else b""
         body = b"".join([first, self.values, coded, signs])
         return varint(len(body)) + body
-
-
-@lru_cache
-def middle(most: int) -> Array:
-    """Of each level, in parts of a step."""
-    return np.arange(most) * PARTS
 
 
 def as_float(raw: int, values: int) -> float:
