@@ -28,6 +28,21 @@ def test_a_client_cannot_choose_what_the_server_fixes(cluster, network) -> None:
     assert "Traceback" not in client.text + server.text
 
 
+def test_rates_in_stages_are_the_same_over_the_network(cluster, network) -> None:
+    """Clients know where in the run they are: the same bits as in one process."""
+    settings = ("codec.up=ems:bpe=4", "codec.rate=until:50%=0.5", "train.epochs=2", "train.clients=2")
+    whole = cluster.train(*settings)
+    server = cluster.serve(*settings)
+    clients = [cluster.join(number) for number in range(2)]
+    assert server.wait() == 0, server.text
+    assert [client.wait() for client in clients] == [0, 0], [client.text for client in clients]
+    steps = [record for record in cluster.records() if record["kind"] == "step"]
+    # Frames of a batch of eight are mostly header.
+    assert steps[0]["bits"]["1"] < 1.5 < 2.5 < steps[-1]["bits"]["1"]
+    assert network.plain(cluster.folder / "net") == network.plain(whole)
+    network.same_weights(whole, cluster.folder / "net")
+
+
 def test_memories_survive_a_resume_over_the_network(cluster, network) -> None:
     """Half of the run, then the rest from the checkpoint: the same bits as in one process without a break."""
     settings = ("codec.sync=sp:ratio=0.9", "train.checkpoint_every=3", "train.epochs=1", "train.clients=2")

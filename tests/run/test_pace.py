@@ -75,7 +75,7 @@ def test_the_rule_by_hand() -> None:
         pace.choose(1000)
     assert pace.chosen.bits == 1
     other = Pace(pace.rungs, 1.0, lambda: None)
-    other.restore(pace.state())
+    other.restore(pace.state()["rate"])
     assert other.choose(1000) == pace.choose(1000)
     with pytest.raises(CheckpointError, match="1 values"):
         other.restore(torch.zeros(1))
@@ -89,9 +89,7 @@ def test_each_client_follows_its_own_link(start: Start) -> None:
     fast, slow, slowest = (records[-1]["bits"][client] for client in "012")
     assert fast > slow >= slowest
     assert slowest == records[0]["bits"]["2"]  # the lowest rung, with which everybody begins
-    pace = session.workers[0].pace
-    assert pace is not None
-    _, work, _ = pace.state().tolist()
+    _, work, _ = session.workers[0].rate.state()["rate"].tolist()
     elements = records[-1]["raw_bytes"]["up/smashed"] / 4 / 3
     link = Link.parse("4mbit")
     assert link.seconds(Direction.UP, int(fast * elements / 8)) <= work

@@ -46,19 +46,22 @@ def comparison(runs: list[Summary]) -> Table:
     """Accuracy against bytes. The error is that of the smashed data under the codec."""
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
-    columns = ["run", "codec up", *(["down", "sync"] if other else [])]
+    rates = any(run.rate != "fixed" for run in runs)
+    columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
+    words = len(columns)
     columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
     columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
     rows = []
     for run in runs:
-        row = [run.run, run.codec, *([run.down_codec, run.sync_codec] if other else [])]
+        row = [run.run, run.codec, *([run.rate] if rates else [])]
+        row += [run.down_codec, run.sync_codec] if other else []
         row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
         row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
         row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
-    return show.table("Accuracy against bytes", columns, rows, text=4 if other else 2)
+    return show.table("Accuracy against bytes", columns, rows, text=words)
 
 
 def traffic_table(run: Summary) -> Table:

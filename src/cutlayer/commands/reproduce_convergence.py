@@ -33,8 +33,8 @@ Policies = Annotated[
     str,
     Flag(
         "--policies",
-        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-all, or an installed "
-        "codec. All of them if not given",
+        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, "
+        "ems-all, or an installed codec. All of them if not given",
         metavar="A,B",
     ),
 ]

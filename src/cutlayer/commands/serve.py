@@ -32,7 +32,8 @@ def serve(
     recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None,
     clients: Annotated[int | None, Flag(help="how many clients take part")] = None,
     rate: Annotated[
-        str | None, Flag(help="let clients choose their bits an element: auto, or auto:min=1,max=8")
+        str | None,
+        Flag(help="bits an element that change: auto follows the link, until:80%=0.5 begins with few"),
     ] = None,
     overrides: Annotated[
         list[str] | None, Flag("--set", help="any setting, as train.epochs=5", metavar="A.B=C")

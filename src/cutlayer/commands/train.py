@@ -45,7 +45,8 @@ def train(
     down: Annotated[str | None, Flag(help="codec for gradients on the way down")] = None,
     sync_codec: Annotated[str | None, Flag(help="codec for what clients average")] = None,
     rate: Annotated[
-        str | None, Flag(help="let clients choose their bits an element: auto, or auto:min=1,max=8")
+        str | None,
+        Flag(help="bits an element that change: auto follows the link, until:80%=0.5 begins with few"),
     ] = None,
     mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None,
     track_bias: Annotated[
@@ -80,6 +81,7 @@ def train(
       cutlayer train --mode u-shaped --cut layer1,fc          labels never leave the clients
       cutlayer train --codec ms --track-bias every=10         what compression does to gradients
       cutlayer train --codec ms --rate auto --link "20mbit,10ms; 1mbit,30ms"   rates follow the links
+      cutlayer train --codec ems:bpe=3.2 --rate until:80%=0.5  few bits first, many in the last fifth
       cutlayer train --resume --out runs/ms                   after a crash, or Ctrl-C
     """
     if quiet and as_json:

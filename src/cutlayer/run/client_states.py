@@ -96,7 +96,7 @@ class Asking:
 
     def _own_states(self) -> dict[str, Tensor]:
         """What each client has for itself where all share a model. One that is absent begins anew."""
-        if not self.crossings.feedback and self.config.codec.rate == "fixed":
+        if not self.crossings.feedback and not self.config.codec.follows_link:
             return {}
         found = self._ask(self.hub.members(), Share.OWN)
         return {f"client.{client}.{name}": t for client, own in found.items() for name, t in own.items()}

@@ -20,6 +20,7 @@ class Summary:
     codec: str
     down_codec: str
     sync_codec: str
+    rate: str
     mode: str
     clients: int
     epochs: int
@@ -93,6 +94,7 @@ def summarize(directory: str | Path) -> Summary:
         codec=config.codec.up,
         down_codec=config.codec.down,
         sync_codec=config.codec.sync,
+        rate=config.codec.rate,
         mode=config.train.mode,
         clients=config.train.clients,
         epochs=len(epochs),

@@ -22,6 +22,7 @@ from cutlayer.run.config_text import explain, parse_overrides, to_toml
 from cutlayer.run.data.partition import PARTITIONS
 from cutlayer.run.pace import AutoRate
 from cutlayer.run.rungs import FAMILIES, ladder
+from cutlayer.run.stages import Stages, planned
 from cutlayer.wire.link import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -45,9 +46,20 @@ def _link(spec: str) -> str:
         raise ValueError(str(error)) from None
 
 
+_RATES: dict[str, type[AutoRate | Stages]] = {"auto": AutoRate, "until": Stages}
+
+
 def _rate(spec: str) -> str:
     try:
-        return "fixed" if spec in ("fixed", "") else str(AutoRate.parse(spec))
+        kind = spec.partition(":")[0].strip()
+        if kind in ("fixed", ""):
+            return "fixed"
+        if kind not in _RATES:
+            raise ValueError(
+                f"the rate {spec!r} is not understood; use fixed, auto or auto:min=1,max=8,share=1 to "
+                "follow the link, or until:80%=0.5 to begin with other bits"
+            )
+        return str(_RATES[kind].parse(spec))
     except CutlayerError as error:
         raise ValueError(str(error)) from None
 
@@ -138,9 +150,15 @@ class CodecConfig(_Section):
     feedback: bool = True
     """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
     rate: Annotated[str, AfterValidator(_rate)] = "fixed"
-    """`auto:min=1,max=8`: each client chooses its bits an element for `up` from its link and speed."""
+    """`auto:min=1,max=8`: each client chooses its bits an element for `up` from its link and speed.
+    `until:80%=0.5`: so many until this share of the run, and then `up` as it is."""
     measure: bool = True
     """Record the compression error of each step; costs the client one decode."""
+
+    @property
+    def follows_link(self) -> bool:
+        """Whether each client chooses its rate by what it measures."""
+        return self.rate.startswith("auto")
 
 
 class LinkConfig(_Section):
@@ -210,13 +228,17 @@ class Config(_Section):
         return self
 
     def _rate_fits(self) -> None:
-        bounds = AutoRate.parse(self.codec.rate)
         if self.codec.up == "none":
             raise ValueError(
                 f"codec.rate: there is no codec.up whose rate could be chosen; use {', '.join(FAMILIES)}"
             )
         try:
-            ladder(codec(self.codec.up), bounds.min, bounds.max)
+            up = codec(self.codec.up)
+            if self.codec.follows_link:
+                bounds = AutoRate.parse(self.codec.rate)
+                ladder(up, bounds.min, bounds.max)
+            else:
+                planned(self.codec.rate, up, self.train.epochs)
         except CutlayerError as error:
             raise ValueError(f"codec.rate: {error}") from None
 
@@ -224,7 +246,7 @@ class Config(_Section):
         """The settings that a checkpoint must share to be continued: all that shape the results."""
         settings: dict[str, Any] = json.loads(self.model_dump_json())
         del settings["output"]
-        if self.codec.rate == "fixed":
+        if not self.codec.follows_link:
             # Otherwise the link decides what is sent.
             del settings["link"]
         for name in ("root", "cache_dir"):

@@ -10,10 +10,13 @@ import torch
 
 from cutlayer.errors import DataError, RefusedError
 from cutlayer.run.config import Config
+from cutlayer.run.crossing import resolve
 from cutlayer.run.data import Augment, Dataset, Statistics, load, load_both, partition
 from cutlayer.run.offer import config_from_offer, describe, settings_for_clients
 from cutlayer.run.pace import AutoRate, measured
+from cutlayer.run.rate import Rate
 from cutlayer.run.setup import Data, make_client, prepare_model, shared_sizes
+from cutlayer.run.stages import planned
 from cutlayer.run.worker import Worker
 from cutlayer.wire.gauge import Gauge
 from cutlayer.wire.messages import Message
@@ -40,7 +43,7 @@ class Device:
         self.root = root
         self.whole = whole
         self.cache = cache
-        self.rate = None if rate is None else str(AutoRate.parse(rate))
+        self.bounds = None if rate is None else AutoRate.parse(rate)
         self.gauge = Gauge()
         """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
@@ -60,7 +63,7 @@ class Device:
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
         self.config = config_from_offer(offer.settings, where)
         self.client, self.settings = offer.client, offer.settings
-        if self.rate is not None and self.config.codec.rate == "fixed":
+        if self.bounds is not None and not self.config.codec.follows_link:
             raise RefusedError(
                 "the server's settings fix the rate; start it with --rate auto to let clients choose theirs"
             )
@@ -81,9 +84,8 @@ class Device:
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train)[1])
-        codecs = self.config.codec
-        pace = measured(self.rate or codecs.rate, codecs.up, self.gauge.take)
-        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, pace=pace)
+        rate = self._rate(self.config)
+        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, rate=rate)
 
     @property
     def shared_sizes(self) -> tuple[int, int]:
@@ -97,6 +99,12 @@ class Device:
         if self._worker is None:
             raise RefusedError("a message before the welcome")
         return self._worker.handle(message)
+
+    def _rate(self, config: Config) -> Rate:
+        up, rate = resolve(config.codec.up), config.codec.rate
+        if not config.codec.follows_link:
+            return planned(rate, up, config.train.epochs)
+        return measured(self.bounds or AutoRate.parse(rate), up, self.gauge.take)
 
     def _load(self, config: Config) -> Data:
         settings = config.data

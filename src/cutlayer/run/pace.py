@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from cutlayer.codecs import Codec, codec
+from cutlayer.codecs import Codec
 from cutlayer.errors import CheckpointError, ConfigError
+from cutlayer.run.rate import Rate
 from cutlayer.run.rungs import Rung, ladder
 from cutlayer.wire.link import Link
 
@@ -42,7 +43,7 @@ class AutoRate:
         word, _, rest = spec.partition(":")
         help_ = "write it as auto or auto:min=1,max=8,share=1"
         if word.strip() != "auto":
-            raise ConfigError(f"the rate {spec!r} is not understood; {help_}, or fixed")
+            raise ConfigError(f"the rate {spec!r} is not understood; {help_}")
         found: dict[str, float] = {}
         for piece in filter(None, rest.split(",")):
             name, _, value = (part.strip() for part in piece.partition("="))
@@ -64,7 +65,7 @@ class AutoRate:
         return f"auto:min={self.min:g},max={self.max:g},share={self.share:g}"
 
 
-class Pace:
+class Pace(Rate):
     """One client's choice of rate, from step to step."""
 
     def __init__(
@@ -79,6 +80,7 @@ class Pace:
         Without `compute`, what the client measures counts.
         """
         self.rungs = tuple(rungs)
+        super().__init__(self.rungs[0].codec)
         self.share = share
         self._uplink = uplink
         self._modelled = compute
@@ -88,7 +90,7 @@ class Pace:
         self._work = 0.0
         self._beyond = 0.0
 
-    def choose(self, elements: int) -> Codec:
+    def choose(self, elements: int, epochs: float = 0.0) -> Codec:
         """The codec for a tensor that is about to leave. The lowest rate until both times are known."""
         bandwidth = self._uplink()
         if bandwidth is not None:
@@ -99,7 +101,8 @@ class Pace:
             allowed = bits / elements - self._beyond
         fits = [rung for rung in self.rungs if rung.bits <= allowed]
         self.chosen = fits[-1] if fits else self.rungs[0]
-        return self.chosen.codec
+        self.codec = self.chosen.codec
+        return self.codec
 
     def sent(self, nbytes: int, elements: int) -> None:
         """What the frame really took: headers and sign bits come on top of the rate."""
@@ -109,9 +112,10 @@ class Pace:
         """What the client's own work of a step took."""
         self._work = _blend(self._work, seconds if self._modelled is None else self._modelled(samples))
 
-    def state(self) -> Tensor:
-        """Everything that the next choice depends on."""
-        return torch.tensor([self._seconds_per_bit, self._work, self._beyond], dtype=torch.float64)
+    def state(self) -> dict[str, Tensor]:
+        """The means that the next choice depends on."""
+        means = [self._seconds_per_bit, self._work, self._beyond]
+        return {"rate": torch.tensor(means, dtype=torch.float64)}
 
     def restore(self, state: Tensor | None) -> None:
         """Choose on from what `state` gave; from nothing if there is nothing."""
@@ -121,23 +125,17 @@ class Pace:
         self._seconds_per_bit, self._work, self._beyond = values
 
 
-def measured(spec: str, up: str, uplink: Callable[[], float | None]) -> Pace | None:
-    """The pace of a client that measures its own link and work; None where the rate is fixed."""
-    if spec == "fixed":
-        return None
-    bounds = AutoRate.parse(spec)
-    return Pace(ladder(codec(up), bounds.min, bounds.max), bounds.share, uplink)
+def measured(bounds: AutoRate, up: Codec, uplink: Callable[[], float | None]) -> Pace:
+    """The pace of a client that measures its own link and work."""
+    return Pace(ladder(up, bounds.min, bounds.max), bounds.share, uplink)
 
 
-def simulated(spec: str, up: str, link: Link, madds: int, speed: float) -> Pace | None:
+def simulated(bounds: AutoRate, up: Codec, link: Link, madds: int, speed: float) -> Pace:
     """The pace of a client in this process: its link is given and its work reckoned, so that runs repeat.
 
     `madds` are the multiply-adds of its half for one sample, `speed` how many it does in a second.
     """
-    if spec == "fixed":
-        return None
-    bounds = AutoRate.parse(spec)
-    rungs = ladder(codec(up), bounds.min, bounds.max)
+    rungs = ladder(up, bounds.min, bounds.max)
     return Pace(rungs, bounds.share, lambda: link.up, lambda samples: PASSES * madds * samples / speed)
 
 

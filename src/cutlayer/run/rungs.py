@@ -53,6 +53,11 @@ FAMILIES: dict[str, tuple[Callable[[Codec, float], Codec], float]] = {
 }
 
 
+def at_bits(up: Codec, bits: float) -> Codec:
+    """`up` at so many bits an element."""
+    return ladder(up, bits, bits)[0].codec
+
+
 def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
     """The rungs from `low` to `high` bits an element, of the family that `up` belongs to.
 
@@ -61,7 +66,7 @@ def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
     """
     if up.name not in FAMILIES:
         raise ConfigError(
-            f"the rate of {up} cannot be chosen; an automatic rate needs a codec.up of the family "
+            f"the rate of {up} cannot be chosen; a rate that changes needs a codec.up of the family "
             f"{', '.join(FAMILIES)}"
         )
     make, least = FAMILIES[up.name]
@@ -75,6 +80,11 @@ def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
             rates.append(high)
     if not rates:
         raise ConfigError(
-            f"{up.name} has no rate between {low:g} and {high:g} bits an element; its lowest is {least:g}"
+            f"{up.name} has no rate {_span(low, high)} bits an element; its lowest is {least:g}"
+            + (", and it has whole bits only" if up.name == "qu" else "")
         )
     return tuple(Rung(bits, make(up, bits)) for bits in rates)
+
+
+def _span(low: float, high: float) -> str:
+    return f"of {low:g}" if low == high else f"between {low:g} and {high:g}"

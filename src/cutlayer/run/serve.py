@@ -156,7 +156,7 @@ async def _start(hub: Hub, config: Config, listening: Listening, handlers: Seque
         aggregator=listening.aggregator.address if listening.aggregator else "",
         link=listening.link,
         metrics=listening.metrics,
-        confirms=config.codec.rate != "fixed",
+        confirms=config.codec.follows_link,
     )
     health = add_health(server, (TRAINING,))
     server.add_generic_rpc_handlers((service.handler(), *handlers))

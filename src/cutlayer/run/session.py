@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.run.card import Card
 from cutlayer.run.config import Config
+from cutlayer.run.crossing import resolve
 from cutlayer.run.evaluate import current, evaluate
 from cutlayer.run.loop import Loop
 from cutlayer.run.outcome import Outcome, Scored
-from cutlayer.run.pace import Pace, client_madds, simulated
+from cutlayer.run.pace import AutoRate, client_madds, simulated
 from cutlayer.run.plan import Plan
+from cutlayer.run.rate import Rate
 from cutlayer.run.setup import (
     Data,
     make_clients,
@@ -23,6 +25,7 @@ from cutlayer.run.setup import (
     prepare_model,
     shared_sizes,
 )
+from cutlayer.run.stages import planned
 from cutlayer.run.timeline import Timeline
 from cutlayer.run.track import track_bias
 from cutlayer.run.worker import OWN, Worker
@@ -51,10 +54,10 @@ class Session:
         self.server = make_server(config, parts)
         self.halves = make_clients(config, parts)
         self.meter = Meter()
-        pace = self._paces(parts)
+        rate = self._rates(parts)
         # The first client is the evaluator, who has the test set.
         self.workers = [
-            Worker.build(config, self.data, client, half, evaluator=client == 0, pace=pace(client))
+            Worker.build(config, self.data, client, half, evaluator=client == 0, rate=rate(client))
             for client, half in enumerate(self.halves)
         ]
         self.plan = Plan(config.train, [len(part) for part in self.data.parts])
@@ -141,18 +144,19 @@ class Session:
         self.loop.aggregator.restore(tensors)
         self.loop.restore(state)
 
-    def _paces(self, parts: Sequence[Part]) -> Callable[[int], Pace | None]:
-        """What makes the pace of each client, if clients choose their rates."""
+    def _rates(self, parts: Sequence[Part]) -> Callable[[int], Rate]:
+        """What makes the rate of each client."""
         codecs, links = self.config.codec, parse_links(self.config.link.spec)
-        if codecs.rate == "fixed":
-            return lambda client: None
+        up = resolve(codecs.up)
+        if not codecs.follows_link:
+            return lambda client: planned(codecs.rate, up, self.config.train.epochs)
         if not links:
             raise ConfigError(
                 "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
             )
         madds = client_madds(parts, self.data.augment.test(self.data.train.images[:1]))
-        speed = self.config.link.device
-        return lambda client: simulated(codecs.rate, codecs.up, links[client % len(links)], madds, speed)
+        bounds, speed = AutoRate.parse(codecs.rate), self.config.link.device
+        return lambda client: simulated(bounds, up, links[client % len(links)], madds, speed)
 
     def _models(self) -> list[ClientHalf]:
         """One half for each model that there is: a single one if clients share it."""

@@ -19,7 +19,7 @@ from cutlayer.run.data import Augment, Dataset, Sampler
 from cutlayer.run.data.seeds import derive
 from cutlayer.run.examiner import Examiner
 from cutlayer.run.feedback import Memory
-from cutlayer.run.pace import Pace
+from cutlayer.run.rate import Rate
 from cutlayer.run.setup import Data
 from cutlayer.run.state_bytes import from_bytes, to_bytes
 from cutlayer.split.client import ClientHalf
@@ -72,7 +72,7 @@ class Worker:
         augment: Augment,
         crossings: Crossings,
         examiner: Examiner | None = None,
-        pace: Pace | None = None,
+        rate: Rate | None = None,
     ) -> None:
         self.client = client
         self.half = half
@@ -81,7 +81,7 @@ class Worker:
         self.augment = augment
         self.crossings = crossings
         self.examiner = examiner
-        self.pace = pace
+        self.rate = rate or Rate(crossings.up)
         self._open: _Open | None = None
         elements = sum(p.numel() for p in half.model.parameters)
         self.memory = Memory(elements) if crossings.feedback and elements else None
@@ -104,7 +104,7 @@ class Worker:
         half: ClientHalf,
         *,
         evaluator: bool = False,
-        pace: Pace | None = None,
+        rate: Rate | None = None,
     ) -> "Worker":
         """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
         train = config.train
@@ -117,7 +117,7 @@ class Worker:
             drop_last=train.drop_last,
         )
         examiner = Examiner(half, data.test, data.augment, crossings) if evaluator else None
-        return cls(client, half, data.train, sampler, data.augment, crossings, examiner, pace)
+        return cls(client, half, data.train, sampler, data.augment, crossings, examiner, rate)
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message from the server."""
@@ -143,10 +143,9 @@ class Worker:
         torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
         smashed = self.half.forward(images)
         forwarded = perf_counter()
-        up = self.crossings.up if self.pace is None else self.pace.choose(smashed.numel())
+        up = self.rate.choose(smashed.numel(), turn.epoch + turn.step / len(self.sampler))
         frame = self.crossings.encode(up, smashed, "up", *place)
-        if self.pace is not None:
-            self.pace.sent(len(frame), smashed.numel())
+        self.rate.sent(len(frame), smashed.numel())
         encoded = perf_counter()
         self._open = state = _Open(turn, labels, error=0.0 if self.crossings.exact else math.nan)
         state.data, state.forward, state.encode = loaded - began, forwarded - loaded, encoded - forwarded
@@ -170,8 +169,7 @@ class Worker:
         loss, gradient = self.half.finish_forward(features, state.labels)
         state.loss = float(loss)
         forwarded = perf_counter()
-        up = self.crossings.up if self.pace is None else self.pace.chosen.codec
-        frame = self.crossings.encode(up, gradient, "up-gradient", *place)
+        frame = self.crossings.encode(self.rate.codec, gradient, "up-gradient", *place)
         state.decode += decoded - began
         state.forward += forwarded - decoded
         state.encode += perf_counter() - forwarded
@@ -203,9 +201,8 @@ class Worker:
             decode=state.decode + decoded - began,
             backward=done - decoded,
         )
-        if self.pace is not None:
-            work = report.data + report.forward + report.encode + report.decode + report.backward
-            self.pace.worked(report.samples, work)
+        work = report.data + report.forward + report.encode + report.decode + report.backward
+        self.rate.worked(report.samples, work)
         return [*answers, report]
 
     def _on_mean(self, message: SyncDown) -> Iterable[Message]:
@@ -239,15 +236,14 @@ class Worker:
         """What only this client has, even where all share one model."""
         return {
             **({} if self.memory is None else {"memory": self.memory.rest}),
-            **({} if self.pace is None else {"rate": self.pace.state()}),
+            **self.rate.state(),
         }
 
     def restore_own(self, state: Mapping[str, Tensor]) -> None:
         """Continue from what `own_state` gave; from nothing if there is nothing."""
         if self.memory is not None:
             self.memory.restore(state.get("memory"))
-        if self.pace is not None:
-            self.pace.restore(state.get("rate"))
+        self.rate.restore(state.get("rate"))
 
     def _on_ask(self, message: Ask) -> Iterable[Message]:
         if message.share in (Share.STATE, Share.OWN):

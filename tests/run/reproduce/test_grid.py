@@ -6,9 +6,10 @@ import pytest
 from cutlayer.errors import ConfigError
 from cutlayer.run import checkpoint, records
 from cutlayer.run.compare import summarize
+from cutlayer.run.reproduce.curves import read_curves
 from cutlayer.run.reproduce.grid import Run, choose, grid, short
 from cutlayer.run.reproduce.one_run import prepare, tidy, train_run
-from cutlayer.run.reproduce.policies import Policy, policies
+from cutlayer.run.reproduce.policies import Policy, policies, training_policies
 from cutlayer.run.reproduce.pool import train_all
 from cutlayer.run.train import train
 
@@ -37,6 +38,20 @@ def test_the_laptop_scale_is_as_promised(tmp_path: Path) -> None:
     assert config.codec.up == "ms:ratio=0.99,bits=2,rounding=nearest"
     assert (config.codec.down, config.codec.sync, config.link.spec) == ("none", "none", "100mbit")
     assert config.seed == 3
+
+
+def test_rising_rates_and_longer_runs_are_rows_of_their_own(tmp_path: Path) -> None:
+    chosen = choose(training_policies(), ["none", "ems", "ems-rising", "ems-longer"])
+    runs = grid("smoke", tmp_path, chosen, cuts=["medium"])
+    for run in runs:
+        assert prepare(run.config)
+        train_run(run.config)
+    curves = read_curves(tmp_path)
+    rising = "EMS(0.5, then 2.4)"
+    assert [curve.label for curve in curves] == ["none", "EMS(1)", rising, f"{rising}, 3 epochs"]
+    assert [len(curve.points) for curve in curves] == [2, 2, 2, 3]
+    first, both = (point.smashed for point in curves[2].points)
+    assert both > 2.2 * first  # the stage ends within the second epoch
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from cutlayer.errors import FileError
@@ -17,6 +17,7 @@ from cutlayer.run.trained import settings
 from cutlayer.wire.link import parse_links
 
 _LABELS = labels()
+BASELINE = "none"
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,8 @@ class Curve:
     label: str
     spec: str
     seeds: tuple[int, ...]
+    epochs: int
+    """That the run was to have; the learning rate falls over all of them."""
     points: tuple[Point, ...]
     diverged: str | None = None
 
@@ -77,12 +80,23 @@ def read_curves(out: Path) -> list[Curve]:
 
     def place(curve: Curve) -> tuple[object, ...]:
         known = order.index(curve.label) if curve.label in order else len(order)
-        return curve.task, CUTS.index(curve.cut), known, curve.label, curve.seeds
+        return curve.task, CUTS.index(curve.cut), known, curve.label, curve.epochs, curve.seeds
 
-    ended = sorted((curve for curve in found if curve is not None), key=place)
+    ended = _of_other_lengths(sorted((curve for curve in found if curve is not None), key=place))
     if not ended:
         raise FileError(f"{out}: no run of the convergence experiment has ended there yet")
     return ended
+
+
+def _of_other_lengths(curves: list[Curve]) -> list[Curve]:
+    """The same curves. Those with more or fewer epochs than the baseline say so: rows of their own."""
+    usual = {(c.task, c.cut): c.epochs for c in curves if c.label == BASELINE}
+    return [
+        c
+        if usual.get((c.task, c.cut), c.epochs) == c.epochs
+        else replace(c, label=f"{c.label}, {c.epochs} epochs")
+        for c in curves
+    ]
 
 
 def read_curve(directory: Path) -> Curve | None:
@@ -101,15 +115,16 @@ def read_curve(directory: Path) -> Curve | None:
         label=_label(config.codec),
         spec=config.codec.up,
         seeds=(config.seed,),
+        epochs=config.train.epochs,
         points=tuple(_points(epochs, config)),
         diverged=diverged,
     )
 
 
 def _label(config: CodecConfig) -> str:
-    specs = ways(config.up, config.down, config.sync)
-    named = zip(("", "down=", "sync="), specs, strict=True)
-    return _LABELS.get(specs) or ", ".join(f"{n}{s}" for n, s in named if not n or s != "none")
+    specs = (*ways(config.up, config.down, config.sync), config.rate)
+    named = zip(("", "down=", "sync=", "rate="), specs, strict=True)
+    return _LABELS.get(specs) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
 
 
 def mean(curves: Sequence[Curve]) -> Curve:
@@ -121,7 +136,7 @@ def mean(curves: Sequence[Curve]) -> Curve:
     )
     seeds = tuple(seed for curve in curves for seed in curve.seeds)
     diverged = next((curve.diverged for curve in curves if curve.diverged), None)
-    return Curve(first.task, first.cut, first.label, first.spec, seeds, points, diverged)
+    return Curve(first.task, first.cut, first.label, first.spec, seeds, first.epochs, points, diverged)
 
 
 def grouped(curves: Iterable[Curve]) -> dict[tuple[str, str], dict[str, list[Curve]]]:

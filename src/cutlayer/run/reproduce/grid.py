@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.run import recipes
 from cutlayer.run.config import Config, from_mapping
 from cutlayer.run.recipes import CUTS
-from cutlayer.run.reproduce.policies import ALL_WAYS, OURS, Policy
+from cutlayer.run.reproduce.policies import ALL_WAYS, LONGER, OURS, RISING, Policy
 
 #: The paper's clients are connected by a wireless network of this rate.
 LINK = "100mbit"
@@ -30,6 +31,8 @@ SHORT = {
     "MS(0.99, 2) nearest": "ms-nearest",
     "RT(0.95875)": "rt",
     OURS.label: "ems",
+    RISING.label: "ems-rising",
+    LONGER.label: "ems-longer",
     ALL_WAYS.label: "ems-all",
 }
 
@@ -136,7 +139,9 @@ def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path,
     settings["model"]["cut"] = cut
     settings["data"]["root"] = root
     settings["train"]["checkpoint_every"] = task.checkpoint_every
-    settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync}
+    # At least one more, however short the run.
+    settings["train"]["epochs"] = math.ceil(round(policy.stretch * settings["train"]["epochs"], 6))
+    settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync, "rate": policy.rate}
     settings["link"] = {"spec": LINK}
     settings["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}
     return Run(task.name, cut, policy, seed, from_mapping(settings, directory.name))

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.errors import RecordError
-from cutlayer.run.reproduce.convergence import BASELINE
-from cutlayer.run.reproduce.curves import Curve, Point, grouped, mean, read_curves, shared_seeds
+from cutlayer.run.reproduce.curves import BASELINE, Curve, Point, grouped, mean, read_curves, shared_seeds
 from cutlayer.run.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
 TOLERANCES = (0.0, 0.5, 1.0)
