@@ -77,9 +77,9 @@ def decode(
             f"{header.payload_bytes}"
         )
     if into is None:
-        into = torch.empty(header.shape, dtype=header.dtype, device=place)
+        into = kernels.empty(header.shape, header.dtype, place)
     direct = into.dtype == torch.float32 and into.is_contiguous()
-    work = into if direct else torch.empty(header.shape, dtype=torch.float32, device=into.device)
+    work = into if direct else kernels.empty(header.shape, torch.float32, into.device)
     codec.read(Reader(view, header, kernels, side), work.view(codec.sections(header.shape)))
     if not direct:
         narrowed = work.to(into.dtype)

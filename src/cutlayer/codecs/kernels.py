@@ -5,7 +5,7 @@ the CPU. Both give the same bytes.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
@@ -69,6 +69,9 @@ class Kernels(Protocol):
     """
 
     def allocate(self, header: bytes, payload: int) -> Any: ...
+    def empty(
+        self, shape: Sequence[int], dtype: torch.dtype, device: torch.device | None = None
+    ) -> Tensor: ...
     def put_bytes(self, frame: Any, offset: int, data: Buffer) -> None: ...
     def seal(self, frame: Any, start: int) -> bytes: ...
     def checksum(self, frame: Buffer, start: int) -> int: ...

@@ -8,12 +8,14 @@ from typing_extensions import Buffer
 
 from cutlayer import _native as _n
 from cutlayer.codecs import native_entropy as _entropy
+from cutlayer.codecs import native_memory as _memory
 from cutlayer.codecs import native_transform as _transform
 
 # Waking a helper costs tens of microseconds; smaller tensors are done by then.
 _ELEMENTS_FOR_THREADS = 1 << 17
 
 allocate = _n.allocate
+empty = _memory.empty
 put_bytes = _n.put_bytes
 check_values = _n.check_values
 ems_contexts = _entropy.ems_contexts

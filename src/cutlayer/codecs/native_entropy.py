@@ -14,6 +14,7 @@ from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model, coarse, flat_model, grain
 from cutlayer.codecs.entropy.part import Rows
 from cutlayer.codecs.entropy.tables import CLASSES, COST, WORTH, Tables
+from cutlayer.codecs.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 16
 _ELEMENTS_FOR_LITTLE = 1 << 17  # where there is hardly anything to do for each: threads take time to wake up
@@ -71,7 +72,7 @@ def ems_count(levels: Tensor, value: int) -> int:
 
 def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
     """See `kernels.Kernels`."""
-    out = torch.empty(x.numel(), dtype=torch.uint8)
+    out = empty([x.numel()], torch.uint8)
     how = (scale, levels, mark_from)
     _n.ems_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel(), _ELEMENTS_FOR_LITTLE))
     return out
@@ -79,7 +80,7 @@ def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor
 
 def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor:
     """See `kernels.Kernels`."""
-    out = torch.empty(x.numel(), dtype=torch.uint8)
+    out = empty([x.numel()], torch.uint8)
     how = (topmin, levels, nearest)
     _n.ems_equal_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
     return out
@@ -89,7 +90,7 @@ def ems_contexts(
     levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
 ) -> tuple[Tensor, Array]:
     """See `kernels.Kernels`."""
-    out = torch.empty(shape.d, dtype=torch.uint8)
+    out = empty([shape.d], torch.uint8)
     counts = np.zeros((FINE, most + 1), np.int64)
     where = (out.data_ptr(), counts.ctypes.data, _threads(shape.d))
     _n.ems_contexts(levels.data_ptr(), _shape(shape), rows, *_model(model, most), most, *where)
@@ -162,7 +163,7 @@ def ems_decode(
     data = np.frombuffer(memoryview(frame), np.uint8)
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
-    out = torch.empty(shape.d, dtype=torch.uint8)
+    out = empty([shape.d], torch.uint8)
     good = _n.ems_decode(
         data.ctypes.data + offset,
         list(words),

@@ -10,6 +10,7 @@ from torch import Tensor
 from cutlayer import _native as _n
 from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.transform import UNIT, coefficients
+from cutlayer.codecs.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 17
 
@@ -25,7 +26,7 @@ def _how(shape: Geometry, rotation: Array) -> tuple[list[int], Array, int]:
 def ems_forward(x: Tensor, shape: Geometry, rotation: Array) -> Tensor:
     """See `kernels.Kernels`."""
     sizes, matrix, threads = _how(shape, rotation)
-    y = torch.empty(coefficients(shape).d)
+    y = empty([coefficients(shape).d], torch.float32)
     _n.transform_forward(x.data_ptr(), sizes, matrix.ctypes.data, y.data_ptr(), threads)
     return y
 

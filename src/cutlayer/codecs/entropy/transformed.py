@@ -198,7 +198,7 @@ def read(
     )
 
     def inverse(out: Tensor) -> None:
-        y = torch.empty(inner.d, dtype=torch.float32, device=out.device)
+        y = kernels.empty([inner.d], torch.float32, out.device)
         rebuild(y)
         kernels.ems_inverse(y, shape, axes, lowest, highest, out)
 

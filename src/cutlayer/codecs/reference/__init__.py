@@ -3,7 +3,7 @@
 from cutlayer.codecs.entropy.fit import fit as ems_fit
 from cutlayer.codecs.entropy.tables import tables as ems_tables
 from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
-from cutlayer.codecs.reference.container import allocate, check_values, checksum, put_bytes, seal
+from cutlayer.codecs.reference.container import allocate, check_values, checksum, empty, put_bytes, seal
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
     ems_count,
@@ -31,6 +31,7 @@ __all__ = [
     "allocate",
     "check_values",
     "checksum",
+    "empty",
     "ems_contexts",
     "ems_count",
     "ems_decode",

@@ -1,6 +1,7 @@
 """Bytes in and out: the frame under construction, its checksum, and the values in a payload."""
 
 import zlib
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -13,6 +14,11 @@ from cutlayer.codecs.tensors import VALUE_DTYPES, bytes_of, tensor_from
 def allocate(header: bytes, payload: int) -> bytearray:
     """A frame with its header, and room for the payload."""
     return bytearray(header) + bytearray(payload)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """A tensor with whatever is in its memory."""
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
 def put_bytes(frame: bytearray, offset: int, data: Buffer) -> None:
