@@ -50,10 +50,6 @@ void bind_ems(nb::module_& m) {
     nb::gil_scoped_release free;
     return ems_energy(at<float>(x), d, threads);
   });
-  m.def("ems_count", [](Address levels, size_t d, unsigned value, int threads) {
-    nb::gil_scoped_release free;
-    return ems_count(at<uint8_t>(levels), d, uint8_t(value), threads);
-  });
   m.def("ems_equal_levels",
         [](Address x, size_t d, double topmin, unsigned levels, bool nearest, Address out, int threads) {
           nb::gil_scoped_release free;
@@ -122,11 +118,16 @@ void bind_ems(nb::module_& m) {
   m.def("ems_signs", [](Address x, Address levels, size_t d, unsigned mark) {
     return bytes_of(ems_signs(at<float>(x), at<uint8_t>(levels), d, uint8_t(mark)));
   });
+  m.def("ems_starts", [](Address levels, const Sizes& shape, unsigned most, bool is_signed, Address tops, Address signs,
+                         int threads) {
+    nb::gil_scoped_release free;
+    ems_starts(at<uint8_t>(levels), shape_of(shape), most, is_signed, at<int64_t>(tops), at<int64_t>(signs), threads);
+  });
   m.def("ems_rebuild", [](Address levels, const Sizes& shape, Address table, size_t kinds, unsigned most, Address tops,
-                          Address signs, Address out, int threads) {
+                          Address tops_at, Address signs, Address signs_at, Address out, int threads) {
     nb::gil_scoped_release free;
     ems_rebuild(at<uint8_t>(levels), shape_of(shape), at<float>(table), kinds, most, at<float>(tops),
-                at<uint8_t>(signs), at<float>(out), threads);
+                at<int64_t>(tops_at), at<uint8_t>(signs), at<int64_t>(signs_at), at<float>(out), threads);
   });
   m.def("transform_forward", [](Address x, const Sizes& s, Address matrix, Address y, int threads) {
     nb::gil_scoped_release free;

@@ -39,12 +39,18 @@ double ems_energy(const float* x, size_t d, int threads) {
   return total;
 }
 
-size_t ems_count(const uint8_t* levels, size_t d, uint8_t value, int threads) {
-  std::vector<size_t> parts((d + kChunk - 1) / kChunk);
-  for_chunks(d, threads, [&](size_t c, size_t i, size_t n) { parts[c] = ems_kernels().count(levels + i, n, value); });
-  size_t total = 0;
-  for (size_t part : parts) total += part;
-  return total;
+void ems_starts(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
+                int64_t* signs, int threads) {
+  const size_t n = shape.samples(), size = shape.sample();
+  for_samples(shape, threads, [&](size_t first, size_t last) {
+    for (size_t s = first; s < last; ++s) {
+      const size_t count = sample_size(shape, s), marks = ems_kernels().count(levels + s * size, count, uint8_t(most));
+      tops[s + 1] = int64_t(marks);
+      signs[s + 1] = is_signed ? int64_t(count - marks - ems_kernels().count(levels + s * size, count, 0)) : 0;
+    }
+  });
+  tops[0] = signs[0] = 0;
+  for (size_t s = 0; s < n; ++s) tops[s + 1] += tops[s], signs[s + 1] += signs[s];
 }
 
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
@@ -122,8 +128,9 @@ std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t m
 }
 
 void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
-                 const float* tops, const uint8_t* signs, float* out, int threads) {
-  const size_t n = shape.samples(), size = shape.sample();
+                 const float* tops, const int64_t* tops_at, const uint8_t* signs, const int64_t* signs_at, float* out,
+                 int threads) {
+  const size_t size = shape.sample();
   EmsLookup known;
   known.values.assign(table, table + kinds * (most + 1));
   const size_t room = (known.values.size() + kRound - 1) / kRound * kRound;
@@ -134,16 +141,6 @@ void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* tabl
     known.low[i] = uint16_t(raw);
     known.high[i] = uint16_t(raw >> 16);
   }
-  // Where each sample's top values and signs begin.
-  std::vector<size_t> tops_at(n + 1), signs_at(n + 1);
-  for_samples(shape, threads, [&](size_t first, size_t last) {
-    for (size_t s = first; s < last; ++s) {
-      const size_t count = sample_size(shape, s);
-      tops_at[s + 1] = ems_kernels().count(levels + s * size, count, uint8_t(most));
-      if (signs) signs_at[s + 1] = count - tops_at[s + 1] - ems_kernels().count(levels + s * size, count, 0);
-    }
-  });
-  for (size_t s = 0; s < n; ++s) tops_at[s + 1] += tops_at[s], signs_at[s + 1] += signs_at[s];
   for_samples(shape, threads, [&](size_t first, size_t last) {
     Surroundings around(shape, {0, shape.height}, most, kinds);
     for (size_t s = first; s < last; ++s) {

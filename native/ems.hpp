@@ -164,7 +164,6 @@ void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark
 void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
              uint8_t* distance, int8_t* parent, int threads);
 double ems_energy(const float* x, size_t d, int threads);
-size_t ems_count(const uint8_t* levels, size_t d, uint8_t value, int threads);
 void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
 // The bits of top values as they travel, and where they are.
@@ -190,7 +189,11 @@ bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const Ems
 std::string ems_pack(const int64_t* codes, size_t n, unsigned width);
 bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out);
 std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark);
+// Where each sample's top values and signs begin, and where the last ones end: one more than there are samples.
+void ems_starts(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
+                int64_t* signs, int threads);
 void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
-                 const float* tops, const uint8_t* signs, float* out, int threads);
+                 const float* tops, const int64_t* tops_at, const uint8_t* signs, const int64_t* signs_at, float* out,
+                 int threads);
 
 }  // namespace cutlayer

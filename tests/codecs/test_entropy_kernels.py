@@ -109,8 +109,11 @@ def test_elements_are_the_same_again(name: str, kinds: int, signed: bool, native
     plain = int(((levels > 0) & (levels < MOST)).sum())
     signs = torch.randint(2, (plain,), generator=random) if signed else None
     out, expected = torch.empty_like(x), torch.empty_like(x)
-    native.ems_rebuild(levels, shape, table, tops, signs, out)
-    reference.ems_rebuild(levels, shape, table, tops, signs, expected)
+    starts = native.ems_starts(levels, shape, MOST, signed)
+    assert torch.equal(starts, reference.ems_starts(levels, shape, MOST, signed))
+    assert starts[:, -1].tolist() == [len(tops), plain * signed]
+    native.ems_rebuild(levels, shape, table, starts, tops, signs, out)
+    reference.ems_rebuild(levels, shape, table, starts, tops, signs, expected)
     assert torch.equal(out, expected)
 
 

@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
     done = cutlayer("reproduce", "convergence", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert "24 runs" in done.stderr
+    assert "33 runs" in done.stderr
     return out
 
 

@@ -64,12 +64,6 @@ def ems_energy(x: Tensor) -> float:
     return total
 
 
-def ems_count(levels: Tensor, value: int) -> int:
-    """See `kernels.Kernels`."""
-    found: int = _n.ems_count(levels.data_ptr(), levels.numel(), value, _threads(levels.numel()))
-    return found
-
-
 def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
     """See `kernels.Kernels`."""
     out = empty([x.numel()], torch.uint8)
@@ -199,13 +193,38 @@ def ems_signs(x: Tensor, levels: Tensor, mark: int) -> bytes:
     return packed
 
 
+def ems_starts(levels: Tensor, shape: Geometry, most: int, signed: bool) -> Tensor:
+    """See `kernels.Kernels`."""
+    starts = torch.empty(2, shape.samples + 1, dtype=torch.int64)
+    where = (starts[0].data_ptr(), starts[1].data_ptr(), _threads(shape.d))
+    _n.ems_starts(levels.data_ptr(), _shape(shape), most, signed, *where)
+    return starts
+
+
 def ems_rebuild(
-    levels: Tensor, shape: Geometry, table: Array, tops: Tensor, signs: Tensor | None, out: Tensor
+    levels: Tensor,
+    shape: Geometry,
+    table: Array,
+    starts: Tensor,
+    tops: Tensor,
+    signs: Tensor | None,
+    out: Tensor,
 ) -> None:
     """See `kernels.Kernels`."""
     kinds, most = table.shape
     known = np.concatenate([table, np.zeros((kinds, 1), np.float32)], axis=1)
     tops = tops.contiguous()
     flags = signs.to(torch.uint8) if signs is not None else None
-    where = (tops.data_ptr(), flags.data_ptr() if flags is not None else 0, out.data_ptr(), _threads(shape.d))
-    _n.ems_rebuild(levels.data_ptr(), _shape(shape), known.ctypes.data, kinds, most, *where)
+    _n.ems_rebuild(
+        levels.data_ptr(),
+        _shape(shape),
+        known.ctypes.data,
+        kinds,
+        most,
+        tops.data_ptr(),
+        starts[0].data_ptr(),
+        flags.data_ptr() if flags is not None else 0,
+        starts[1].data_ptr(),
+        out.data_ptr(),
+        _threads(shape.d),
+    )

@@ -34,7 +34,7 @@ Policies = Annotated[
     Flag(
         "--policies",
         help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, "
-        "ems-all, or an installed codec. All of them if not given",
+        "ems-all, ems-all-longer, or an installed codec. All of them if not given",
         metavar="A,B",
     ),
 ]

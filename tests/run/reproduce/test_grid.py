@@ -41,15 +41,16 @@ def test_the_laptop_scale_is_as_promised(tmp_path: Path) -> None:
 
 
 def test_rising_rates_and_longer_runs_are_rows_of_their_own(tmp_path: Path) -> None:
-    chosen = choose(training_policies(), ["none", "ems", "ems-rising", "ems-longer"])
+    chosen = choose(training_policies(), ["none", "ems", "ems-rising", "ems-longer", "ems-all-longer"])
     runs = grid("smoke", tmp_path, chosen, cuts=["medium"])
     for run in runs:
         assert prepare(run.config)
         train_run(run.config)
     curves = read_curves(tmp_path)
     rising = "EMS(0.5, then 2.4)"
-    assert [curve.label for curve in curves] == ["none", "EMS(1)", rising, f"{rising}, 3 epochs"]
-    assert [len(curve.points) for curve in curves] == [2, 2, 2, 3]
+    longer = [f"{rising}, 3 epochs", f"{rising}, all ways, 3 epochs"]
+    assert [curve.label for curve in curves] == ["none", "EMS(1)", rising, *longer]
+    assert [len(curve.points) for curve in curves] == [2, 2, 2, 3, 3]
     first, both = (point.smashed for point in curves[2].points)
     assert both > 2.2 * first  # the stage ends within the second epoch
 

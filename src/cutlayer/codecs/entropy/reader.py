@@ -46,17 +46,15 @@ def read_section(
     if signed:
         tops = torch.where(raw & 1 > 0, -tops, tops)
     found = _levels(cursor, frame, start, section, shape, kernels)
-    marks = kernels.ems_count(found, section.levels)
+    starts = kernels.ems_starts(found, shape, section.levels, signed)
+    marks, plain = starts[:, -1].tolist()
     if marks != section.tops:
         raise wrong(f"{marks} elements are marked, but there are {section.tops} top values")
-    signs = None
-    if signed:
-        plain = found.numel() - kernels.ems_count(found, 0) - section.tops
-        signs = _stream(cursor, frame, start, plain, 1, kernels)
+    signs = _stream(cursor, frame, start, plain, 1, kernels) if signed else None
     if cursor.at != len(cursor.data):
         raise wrong("bytes follow its end")
     table = _table(section, values)
-    return lambda out: kernels.ems_rebuild(found, shape, table, tops, signs, out)
+    return lambda out: kernels.ems_rebuild(found, shape, table, starts, tops, signs, out)
 
 
 def _stream(cursor: Cursor, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Tensor:

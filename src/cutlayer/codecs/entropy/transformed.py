@@ -87,7 +87,9 @@ class CoefficientWriter(SectionWriter):
 
     def _rebuilt(self, levels: Tensor, means: Means, y: Tensor, shape: Geometry, tops: Tensor) -> Tensor:
         out = torch.empty_like(y)
-        self.kernels.ems_rebuild(levels, shape, means.table(), tops, None, out)
+        table = means.table()
+        starts = self.kernels.ems_starts(levels, shape, table.shape[1], False)
+        self.kernels.ems_rebuild(levels, shape, table, starts, tops, None, out)
         return out.copysign_(y)  # which has the signs, also of top values
 
 

@@ -6,7 +6,6 @@ from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogra
 from cutlayer.codecs.reference.container import allocate, check_values, checksum, empty, put_bytes, seal
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
-    ems_count,
     ems_decode,
     ems_encode,
     ems_energy,
@@ -16,6 +15,7 @@ from cutlayer.codecs.reference.entropy import (
     ems_pack,
     ems_rebuild,
     ems_signs,
+    ems_starts,
     ems_strips,
     ems_sums,
     ems_tops,
@@ -33,7 +33,6 @@ __all__ = [
     "checksum",
     "empty",
     "ems_contexts",
-    "ems_count",
     "ems_decode",
     "ems_encode",
     "ems_energy",
@@ -46,6 +45,7 @@ __all__ = [
     "ems_pack",
     "ems_rebuild",
     "ems_signs",
+    "ems_starts",
     "ems_strips",
     "ems_sums",
     "ems_tables",

@@ -80,11 +80,6 @@ def ems_energy(x: Tensor) -> float:
     return total
 
 
-def ems_count(levels: Tensor, value: int) -> int:
-    """How many levels have the value."""
-    return int((levels == value).sum())
-
-
 def ems_contexts(
     levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
 ) -> tuple[Tensor, Array]:
@@ -207,10 +202,26 @@ def ems_signs(x: Tensor, levels: Tensor, mark: int) -> bytes:
     return stream.pack(negative.unsqueeze(0), 1).cpu().numpy().tobytes() if negative.numel() else b""
 
 
+def ems_starts(levels: Tensor, shape: Geometry, most: int, signed: bool) -> Tensor:
+    """How many elements before each sample, and in all, are marked (first row), or have a sign sent."""
+    samples = pad(levels, (0, shape.samples * shape.sample - shape.d)).view(shape.samples, shape.sample)
+    marked, among = samples == most, (samples > 0) & (samples < most) & signed
+    return pad(torch.stack([marked.sum(1), among.sum(1)]).cumsum(1), (1, 0))
+
+
 def ems_rebuild(
-    levels: Tensor, shape: Geometry, table: Array, tops: Tensor, signs: Tensor | None, out: Tensor
+    levels: Tensor,
+    shape: Geometry,
+    table: Array,
+    starts: Tensor,
+    tops: Tensor,
+    signs: Tensor | None,
+    out: Tensor,
 ) -> None:
-    """Elements from levels: `table` has the value of each level by surroundings, `tops` the marked ones."""
+    """Elements from levels: `table` has the value of each level by surroundings, `tops` the marked ones.
+
+    `starts` say which of them are whose, to those who work on samples side by side.
+    """
     kinds, most = table.shape
     levels = levels.to(out.device)
     known = torch.from_numpy(np.concatenate([table, np.zeros((kinds, 1), np.float32)], axis=1)).to(out.device)

@@ -13,7 +13,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.run import recipes
 from cutlayer.run.config import Config, from_mapping
 from cutlayer.run.recipes import CUTS
-from cutlayer.run.reproduce.policies import ALL_WAYS, LONGER, OURS, RISING, Policy
+from cutlayer.run.reproduce.policies import ALL_LONGER, ALL_WAYS, LONGER, OURS, RISING, Policy
 
 #: The paper's clients are connected by a wireless network of this rate.
 LINK = "100mbit"
@@ -34,6 +34,7 @@ SHORT = {
     RISING.label: "ems-rising",
     LONGER.label: "ems-longer",
     ALL_WAYS.label: "ems-all",
+    ALL_LONGER.label: "ems-all-longer",
 }
 
 
