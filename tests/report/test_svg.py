@@ -74,6 +74,7 @@ def test_every_policy_of_the_paper_has_a_colour_and_a_marker_of_its_own() -> Non
     assert len({palette.marker(name) for name in PAPER}) == len(PAPER)
     both = {(palette.colour(str(i)), palette.marker(str(i))) for i in range(50)}
     assert len(both) == 50, "when colours come round again, markers differ"
+    assert 0 not in {colour for colour, _ in both}, "ink is for the baseline"
 
 
 def brightness(colour: str) -> float:

@@ -48,13 +48,21 @@ class Palette:
         return self._places[name]
 
     def colour(self, name: str) -> int:
-        """Which of the colours."""
-        return self.place(name) % len(LIGHT)
+        """Which of the colours. Ink is the baseline's alone."""
+        return self._look(name)[1]
 
     def marker(self, name: str) -> str:
         """The shape. When colours come round again, they meet other shapes."""
+        turn, colour = self._look(name)
+        return MARKERS[(turn + colour) % len(MARKERS)]
+
+    def _look(self, name: str) -> tuple[int, int]:
+        """How often the colours have come round, and which one it is."""
         place = self.place(name)
-        return MARKERS[(place + place // len(LIGHT)) % len(MARKERS)]
+        if not place:
+            return 0, 0
+        turn, colour = divmod(place - 1, len(LIGHT) - 1)
+        return turn, colour + 1
 
 
 def colours(dark: bool) -> str:
