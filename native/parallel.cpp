@@ -15,8 +15,9 @@
 namespace cutlayer {
 namespace {
 
-// An encoder calls kernel after kernel: a helper that waits so long before it sleeps is there at once for the next.
-constexpr std::chrono::microseconds kAwake{200}, kNap{50};
+// An encoder calls kernel after kernel, and a virtual processor may take longer to wake than a kernel to run. So a helper
+// stays awake for the next one: at first for itself, then giving way to whoever wants the processor; then it sleeps.
+constexpr std::chrono::microseconds kAwake{200}, kGivingWay{1000}, kNap{50};
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -101,15 +102,20 @@ class Helpers {
   }
 
   uint64_t next_round(uint64_t seen) {
-    const auto tired = std::chrono::steady_clock::now() + kAwake;
-    for (int i = 1; round_ == seen; ++i) {
-      pause();
-      if (i % 64 == 0 && std::chrono::steady_clock::now() > tired) {
+    const auto since = std::chrono::steady_clock::now();
+    auto waited = since - since;
+    while (round_ == seen) {
+      if (waited < kAwake) {
+        for (int i = 0; i < 64 && round_ == seen; ++i) pause();
+      } else if (waited < kGivingWay) {
+        std::this_thread::yield();
+      } else {
         std::unique_lock<std::mutex> lock(sleep_);
         ++asleep_;
         wake_.wait(lock, [&] { return round_ != seen; });
         --asleep_;
       }
+      waited = std::chrono::steady_clock::now() - since;
     }
     return round_;
   }
