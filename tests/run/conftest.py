@@ -68,3 +68,19 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
 def start(configure: Callable[..., Config]) -> Callable[..., Session]:
     """A session on such settings."""
     return lambda *overrides: Session(configure(*overrides))
+
+
+@pytest.fixture
+def resumes_exactly(start: Callable[..., Session]) -> Callable[[list[str], int], None]:
+    """Whether a run that is interrupted after some steps sends and learns what it would have without."""
+
+    def check(settings: list[str], steps: int) -> None:
+        whole, first, second = (start(*settings) for _ in range(3))
+        outcomes = [whole.step() for _ in range(whole.plan.total)]
+        for _ in range(steps):
+            first.step()
+        second.restore(*first.state())
+        rest = [second.step() for _ in range(steps, whole.plan.total)]
+        assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in outcomes[steps:]]
+
+    return check

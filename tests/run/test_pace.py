@@ -75,10 +75,10 @@ def test_the_rule_by_hand() -> None:
         pace.choose(1000)
     assert pace.chosen.bits == 1
     other = Pace(pace.rungs, 1.0, lambda: None)
-    other.restore(pace.state()["rate"])
+    other.restore(pace.state())
     assert other.choose(1000) == pace.choose(1000)
     with pytest.raises(CheckpointError, match="1 values"):
-        other.restore(torch.zeros(1))
+        other.restore({"rate": torch.zeros(1)})
 
 
 def test_each_client_follows_its_own_link(start: Start) -> None:
@@ -96,16 +96,11 @@ def test_each_client_follows_its_own_link(start: Start) -> None:
 
 
 @pytest.mark.parametrize("mode", [[], ["train.sync=2"], ["train.mode=relay"]], ids=str)
-def test_a_run_with_its_own_rates_repeats_and_resumes_exactly(start: Start, mode: list[str]) -> None:
+def test_a_run_with_its_own_rates_repeats_and_resumes_exactly(
+    resumes_exactly: Callable[..., None], mode: list[str]
+) -> None:
     settings = [*AUTO, *mode, "link.spec=2mbit,5ms; 300kbit", "codec.sync=qu:bits=4", "data.limit=100"]
-    whole, first = start(*settings), start(*settings)
-    records = [whole.step() for _ in range(whole.plan.total)]
-    for _ in range(5):
-        first.step()
-    second = start(*settings)
-    second.restore(*first.state())
-    rest = [second.step() for _ in range(5, whole.plan.total)]
-    assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in records[5:]]
+    resumes_exactly(settings, 5)
 
 
 def test_a_rate_in_one_process_needs_a_link_and_a_codec(start: Start) -> None:

@@ -87,16 +87,8 @@ def test_a_run_sends_what_was_planned(start: Start) -> None:
 @pytest.mark.parametrize(
     "mode", [[], ["train.mode=relay"], ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']], ids=str
 )
-def test_it_resumes_exactly(start: Start, mode: list[str]) -> None:
-    settings = [*RISING, *mode, "data.limit=100"]
-    whole, first = start(*settings), start(*settings)
-    outcomes = [whole.step() for _ in range(whole.plan.total)]
-    for _ in range(3):
-        first.step()
-    second = start(*settings)
-    second.restore(*first.state())
-    rest = [second.step() for _ in range(3, whole.plan.total)]
-    assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in outcomes[3:]]
+def test_it_resumes_exactly(resumes_exactly: Callable[..., None], mode: list[str]) -> None:
+    resumes_exactly([*RISING, *mode, "data.limit=100"], 3)
 
 
 def test_evaluation_is_at_the_rate_of_the_end(start: Start) -> None:
@@ -113,5 +105,6 @@ def test_settings_that_cannot_be(start: Start) -> None:
         start("codec.rate=until:50%=1.5", "codec.up=qu")
     with pytest.raises(ConfigError, match=r"ms has no rate of 1 bits an element; its lowest is 1.1"):
         start("codec.rate=until:50%=1", "codec.up=ms")
-    with pytest.raises(ConfigError, match="use fixed, auto"):
-        start("codec.rate=slow", "codec.up=ms")
+    for unknown in ("slow", "fixed:80%=1", ":80%=1"):
+        with pytest.raises(ConfigError, match="use fixed, auto"):
+            start(f"codec.rate={unknown}", "codec.up=ms")

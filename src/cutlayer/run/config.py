@@ -51,9 +51,9 @@ _RATES: dict[str, type[AutoRate | Stages]] = {"auto": AutoRate, "until": Stages}
 
 def _rate(spec: str) -> str:
     try:
-        kind = spec.partition(":")[0].strip()
-        if kind in ("fixed", ""):
+        if spec in ("fixed", ""):
             return "fixed"
+        kind = spec.partition(":")[0].strip()
         if kind not in _RATES:
             raise ValueError(
                 f"the rate {spec!r} is not understood; use fixed, auto or auto:min=1,max=8,share=1 to "

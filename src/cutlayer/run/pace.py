@@ -9,7 +9,7 @@ server decodes whatever comes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -117,9 +117,9 @@ class Pace(Rate):
         means = [self._seconds_per_bit, self._work, self._beyond]
         return {"rate": torch.tensor(means, dtype=torch.float64)}
 
-    def restore(self, state: Tensor | None) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
         """Choose on from what `state` gave; from nothing if there is nothing."""
-        values = [0.0, 0.0, 0.0] if state is None else state.tolist()
+        values = state["rate"].tolist() if "rate" in state else [0.0, 0.0, 0.0]
         if len(values) != 3:
             raise CheckpointError(f"a client's rate has {len(values)} values in the checkpoint, not 3")
         self._seconds_per_bit, self._work, self._beyond = values

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from torch import Tensor
 
 from cutlayer.codecs import Codec
@@ -28,5 +30,5 @@ class Rate:
         """What the next choice depends on beside its place in the run."""
         return {}
 
-    def restore(self, state: Tensor | None) -> None:
+    def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from what `state` gave; from nothing if there is nothing."""

@@ -1,7 +1,7 @@
 """A rate that changes with the run: few bits while weights still move far, and `codec.up` in the end.
 
-What a coarse feature map disturbs in the first epochs, the last ones mend, if they get more exact maps. So
-the same bytes reach further where most of them are spent late.
+The idea is that later steps, with finer feature maps, mend what coarse ones disturbed before. docs/traffic.md
+has what came of it.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Worker:
         """Continue from what `own_state` gave; from nothing if there is nothing."""
         if self.memory is not None:
             self.memory.restore(state.get("memory"))
-        self.rate.restore(state.get("rate"))
+        self.rate.restore(state)
 
     def _on_ask(self, message: Ask) -> Iterable[Message]:
         if message.share in (Share.STATE, Share.OWN):
