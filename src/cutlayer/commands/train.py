@@ -81,7 +81,7 @@ def train(
       cutlayer train --mode u-shaped --cut layer1,fc          labels never leave the clients
       cutlayer train --codec ms --track-bias every=10         what compression does to gradients
       cutlayer train --codec ms --rate auto --link "20mbit,10ms; 1mbit,30ms"   rates follow the links
-      cutlayer train --codec ems:bpe=3.2 --rate until:80%=0.5  few bits first, many in the last fifth
+      cutlayer train --codec ems:bpe=2.4 --rate until:80%=0.5  few bits first, many in the last fifth
       cutlayer train --resume --out runs/ms                   after a crash, or Ctrl-C
     """
     if quiet and as_json:

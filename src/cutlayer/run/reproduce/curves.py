@@ -50,7 +50,6 @@ class Curve:
     task: str
     cut: str
     label: str
-    spec: str
     seeds: tuple[int, ...]
     epochs: int
     """That the run was to have; the learning rate falls over all of them."""
@@ -113,7 +112,6 @@ def read_curve(directory: Path) -> Curve | None:
         task=f"{config.model.name}-{config.data.source}",
         cut=str(config.model.cut),
         label=_label(config.codec),
-        spec=config.codec.up,
         seeds=(config.seed,),
         epochs=config.train.epochs,
         points=tuple(_points(epochs, config)),
@@ -136,7 +134,7 @@ def mean(curves: Sequence[Curve]) -> Curve:
     )
     seeds = tuple(seed for curve in curves for seed in curve.seeds)
     diverged = next((curve.diverged for curve in curves if curve.diverged), None)
-    return Curve(first.task, first.cut, first.label, first.spec, seeds, first.epochs, points, diverged)
+    return Curve(first.task, first.cut, first.label, seeds, first.epochs, points, diverged)
 
 
 def grouped(curves: Iterable[Curve]) -> dict[tuple[str, str], dict[str, list[Curve]]]:
