@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 import cutlayer
-from cutlayer.codecs import kernels
-from cutlayer.run.bench import best, memcpy_seconds
-from cutlayer.run.provenance import provenance
+from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.tools.bench import best, memcpy_seconds
+from cutlayer.training.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "codecs.json"
 # codec: (least encode ratio, least decode ratio)

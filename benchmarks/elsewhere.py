@@ -8,17 +8,17 @@ from typing import Any
 
 import torch
 
-from cutlayer.run.config import Config
-from cutlayer.run.device import Device
-from cutlayer.run.network import NetworkSession
-from cutlayer.run.offer import Fits, card_of
-from cutlayer.run.serve import Listening, running
-from cutlayer.wire.connection import Connection
-from cutlayer.wire.credentials import ClientSecurity
-from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Smashed, pack
-from cutlayer.wire.parse import unpack
-from cutlayer.wire.protocol import message_class
+from cutlayer.client.participant import Device
+from cutlayer.config.schema import Config
+from cutlayer.protocol.handshake import Fits, card_of
+from cutlayer.server.network import NetworkSession
+from cutlayer.training.serve import Listening, running
+from cutlayer.wire.grpc.connection import Connection
+from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.messages.parse import unpack
+from cutlayer.wire.messages.protobuf import message_class
+from cutlayer.wire.messages.types import Smashed, pack
+from cutlayer.wire.security.credentials import ClientSecurity
 
 
 class _Tagged:

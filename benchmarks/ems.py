@@ -28,13 +28,13 @@ from PIL import Image
 from torch import Tensor
 
 import cutlayer
-from cutlayer.codecs import kernels
 from cutlayer.codecs.entropy.geometry import geometry
+from cutlayer.codecs.entropy.layout import Cursor, parse
 from cutlayer.codecs.entropy.reader import LARGEST
-from cutlayer.codecs.entropy.section import Cursor, parse
-from cutlayer.run.bench import best
-from cutlayer.run.provenance import provenance
+from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.split import relative_error
+from cutlayer.tools.bench import best
+from cutlayer.training.provenance import provenance
 
 RESULTS = Path(__file__).parent / "results" / "ems.json"
 MS = "ms:ratio=0.99,bits=2,rounding=nearest"

@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from cutlayer.run.data import Augment, load
-from cutlayer.run.models import build, cut_module
+from cutlayer.data import Augment, load
+from cutlayer.models import build, cut_module
 from cutlayer.split import cut
 
 CUTS = ("shallow", "medium", "deep")

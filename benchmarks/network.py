@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from elsewhere import network_session, started  # type: ignore[import-not-found]
 
-from cutlayer.run.config import Config, load
-from cutlayer.run.provenance import provenance
-from cutlayer.run.session import Session
-from cutlayer.wire.hub import Hub
-from cutlayer.wire.messages import Gradient
+from cutlayer.config.schema import Config, load
+from cutlayer.training.provenance import provenance
+from cutlayer.training.session import Session
+from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.messages.types import Gradient
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
 Figures = dict[str, Any]

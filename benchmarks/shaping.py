@@ -19,10 +19,10 @@ from typing import Any
 
 import grpc
 
-from cutlayer.run.provenance import provenance
-from cutlayer.wire.link import Link
+from cutlayer.training.provenance import provenance
+from cutlayer.wire.link.model import Link
+from cutlayer.wire.link.shaping import DelayLine, Pacer
 from cutlayer.wire.meter import Direction
-from cutlayer.wire.shaping import DelayLine, Pacer
 
 RESULTS = Path(__file__).parent / "results" / "shaping.json"
 SIZES = (1_000, 10_000, 100_000, 1_000_000, 10_000_000)

@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch.nn import functional as F
 
-from cutlayer.run.config import load
-from cutlayer.run.data import Sampler
-from cutlayer.run.provenance import provenance
-from cutlayer.run.session import Session
-from cutlayer.run.setup import optimizer_maker, prepare_model
+from cutlayer.config.schema import load
+from cutlayer.data import Sampler
+from cutlayer.protocol.build import optimizer_maker, prepare_model
+from cutlayer.training.provenance import provenance
+from cutlayer.training.session import Session
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
 

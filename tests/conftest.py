@@ -1,20 +1,99 @@
 """For all tests."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import settings
+
+from cutlayer.config.schema import Config, load
+from cutlayer.training.session import Session
 
 # Timing never decides a test: an example that a busy machine holds up is no failure.
 settings.register_profile("calm", deadline=None)
 settings.load_profile("calm")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def one_thread() -> Iterator[None]:
-    """Sums over several threads need not be the same twice."""
+    """Runs are compared to the bit, and sums over several threads need not be the same twice."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+PLAIN = '''
+from torch import nn
+
+def net(classes, in_channels):
+    """No batch norm, so that one big batch is the same as many small ones."""
+    return nn.Sequential(
+        nn.Conv2d(in_channels, 4, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(4, 6, 3, stride=2),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(54, 16),
+        nn.ReLU(),
+        nn.Linear(16, classes),
+    )
+
+def dropping(classes, in_channels):
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(), nn.Linear(32, 32), nn.ReLU(), nn.Dropout(),
+        nn.Linear(32, classes),
+    )
+'''
+
+
+@pytest.fixture
+def plain_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A user's own models without batch norm, importable as `plain_nets`."""
+    (tmp_path / "plain_nets.py").write_text(PLAIN)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "plain_nets:net"
+
+
+@pytest.fixture
+def configure(tmp_path: Path) -> Callable[..., Config]:
+    """Settings for a run of seconds, with overrides."""
+
+    def make(*overrides: str) -> Config:
+        common = [
+            f"output.dir={tmp_path / 'run'}",
+            "output.tensorboard=false",
+            "codec.up=none",
+            "model.width=4",
+            "data.limit=200",
+            "train.clients=3",
+            "train.epochs=2",
+            "train.batch_size=8",
+            "train.lr=0.05",
+        ]
+        return load(None, [*common, *overrides])
+
+    return make
+
+
+@pytest.fixture
+def start(configure: Callable[..., Config]) -> Callable[..., Session]:
+    """A session on such settings."""
+    return lambda *overrides: Session(configure(*overrides))
+
+
+@pytest.fixture
+def resumes_exactly(start: Callable[..., Session]) -> Callable[[list[str], int], None]:
+    """Whether a run that is interrupted after some steps sends and learns what it would have without."""
+
+    def check(settings: list[str], steps: int) -> None:
+        whole, first, second = (start(*settings) for _ in range(3))
+        outcomes = [whole.step() for _ in range(whole.plan.total)]
+        for _ in range(steps):
+            first.step()
+        second.restore(*first.state())
+        rest = [second.step() for _ in range(steps, whole.plan.total)]
+        assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in outcomes[steps:]]
+
+    return check

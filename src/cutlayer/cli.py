@@ -6,26 +6,10 @@ from typing import Annotated
 import typer
 
 import cutlayer
-from cutlayer.commands import (
-    advise,
-    aggregate,
-    bench,
-    certs,
-    codecs,
-    compare,
-    cuts,
-    evaluate,
-    export,
-    files,
-    join,
-    partition,
-    predict,
-    recipes,
-    report,
-    reproduce,
-    serve,
-    train,
-)
+from cutlayer.commands.codecs import bench, codecs, files
+from cutlayer.commands.network import aggregate, certs, join, predict, serve
+from cutlayer.commands.reproduce import reproduce
+from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
 from cutlayer.errors import CutlayerError
 
 app = typer.Typer(

@@ -6,7 +6,7 @@ import torch
 import cutlayer
 from cutlayer.analysis import Probe, bias_test
 from cutlayer.errors import InputError
-from cutlayer.run.models import build
+from cutlayer.models import build
 
 
 def normal(count: int, mean: float, seed: int) -> list[torch.Tensor]:

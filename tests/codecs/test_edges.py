@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs import kernels
+from cutlayer.codecs.kernels import surface as kernels
 
 IMPLEMENTATIONS = kernels.available()
 ALL = [

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs import kernels
 from cutlayer.codecs.entropy.fit import fit
 from cutlayer.codecs.entropy.geometry import LINE, geometry
 from cutlayer.codecs.entropy.model import flat_model
+from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.errors import HeaderError, ParameterError, PayloadError
 from cutlayer.split import relative_error
 

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from cutlayer.codecs import kernels, reference
+from cutlayer.codecs import reference
 from cutlayer.codecs.entropy.fit import fit
 from cutlayer.codecs.entropy.geometry import Geometry, geometry
 from cutlayer.codecs.entropy.part import Part, part, whole
 from cutlayer.codecs.entropy.tables import SCALE, tables
+from cutlayer.codecs.kernels import surface as kernels
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "maps": (80, 6, 16, 16),
@@ -37,7 +38,7 @@ def native(request: pytest.FixtureRequest) -> Iterator[Any]:
     if "native" not in kernels.available():
         pytest.skip("no compiled kernels were built")
     from cutlayer import _native
-    from cutlayer.codecs import native as compiled
+    from cutlayer.codecs.kernels import native as compiled
 
     if not _native.force_instruction_set(request.param):
         pytest.skip(f"this processor has no {request.param}")

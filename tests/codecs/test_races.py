@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs import kernels
+from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.errors import ChangedError, CutlayerError
 
 pytestmark = pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
@@ -34,7 +34,7 @@ def test_ms_refuses_data_that_changed_between_its_two_reads(bits: int, kind: int
 @pytest.mark.parametrize("values", [0, 1])
 def test_ems_refuses_data_that_changed_between_its_two_reads(values: int) -> None:
     from cutlayer import _native
-    from cutlayer.codecs import native
+    from cutlayer.codecs.kernels import native
 
     x = torch.rand(1, 200_000)
     top = _native.select_top(x.data_ptr(), *x.shape, 100, 1)

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cutlayer
-from cutlayer.codecs import kernels, reference
+from cutlayer.codecs import reference
+from cutlayer.codecs.entropy.dct import BLOCK, COSINES, UNIT, coefficients, rotation
 from cutlayer.codecs.entropy.geometry import geometry
-from cutlayer.codecs.entropy.section import TRANSFORMED
-from cutlayer.codecs.entropy.transform import BLOCK, COSINES, UNIT, coefficients, rotation
+from cutlayer.codecs.entropy.layout import TRANSFORMED
+from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.errors import ParameterError
 from cutlayer.split import relative_error
 
@@ -155,7 +156,7 @@ def test_a_sample_does_not_depend_on_its_batch_mates(smooth: Smooth) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_compiled_transform_gives_the_bits_of_the_reference(maps: Maps, name: str) -> None:
     from cutlayer import _native
-    from cutlayer.codecs import native
+    from cutlayer.codecs.kernels import native
 
     x, where = maps[name].flatten(), geometry(tuple(maps[name].shape), 1)
     axes = rotation(x, where, float(x.abs().max()))

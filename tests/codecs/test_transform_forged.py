@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs import kernels
-from cutlayer.codecs.entropy.section import TRANSFORMED
+from cutlayer.codecs.entropy.layout import TRANSFORMED
+from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.errors import PayloadError
 
 

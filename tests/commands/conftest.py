@@ -6,18 +6,8 @@ import torch
 import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands import (
-    advise,
-    compare,
-    cuts,
-    evaluate,
-    export,
-    partition,
-    predict,
-    recipes,
-    serve,
-    train,
-)
+from cutlayer.commands.network import predict, serve
+from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, train
 
 Run = Callable[..., Result]
 COMMANDS = (advise, compare, cuts, evaluate, export, partition, predict, recipes, serve, train)

@@ -20,21 +20,19 @@ import pytest
 import torch
 
 import cutlayer
+from cutlayer.data import load
 from cutlayer.errors import ConfigError, CredentialError, FileError, RefusedError, UnreachableError
-from cutlayer.run import checkpoint
-from cutlayer.run.client_side import ClientSide
-from cutlayer.run.data import load
-from cutlayer.run.inference import RemoteModel
-from cutlayer.run.inference_server import Serving, running
-from cutlayer.run.predict import Predictor
-from cutlayer.run.trained import open_run
-from cutlayer.wire import certs, tokens
-from cutlayer.wire.batcher import Batching
-from cutlayer.wire.credentials import ClientSecurity, ServerSecurity
-from cutlayer.wire.inference_service import PREDICT
-from cutlayer.wire.protocol import message_class
-
-pytestmark = pytest.mark.usefixtures("one_thread")
+from cutlayer.inference.batcher import Batching
+from cutlayer.inference.client_half import ClientSide
+from cutlayer.inference.predict import Predictor
+from cutlayer.inference.remote_model import RemoteModel
+from cutlayer.inference.server import Serving, running
+from cutlayer.inference.service import PREDICT
+from cutlayer.training import checkpoint
+from cutlayer.training.load_run import open_run
+from cutlayer.wire.messages.protobuf import message_class
+from cutlayer.wire.security import certs, tokens
+from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def test_many_clients_are_shortened(run):
 def test_many_classes_are_summed_up(run, tmp_path, monkeypatch):
     (tmp_path / "my_data.py").write_text(
         "import torch\n"
-        "from cutlayer.run.data import Dataset\n"
+        "from cutlayer.data import Dataset\n"
         "def many():\n"
         "    d = Dataset(torch.rand(200, 3), torch.arange(200) % 50, 50)\n"
         "    return d, d\n"

@@ -1,9 +1,9 @@
 import json
 import tomllib
 
+from cutlayer.config.recipes import recipe
+from cutlayer.config.schema import from_mapping
 from cutlayer.errors import ConfigError
-from cutlayer.run.config import from_mapping
-from cutlayer.run.recipes import recipe
 
 
 def test_all_recipes_are_listed(run):

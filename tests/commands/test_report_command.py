@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands import report
+from cutlayer.commands.runs import report
 from cutlayer.errors import FileError, RecordError
-from cutlayer.run.compare import summarize
+from cutlayer.report.compare import summarize
 
 Report = Callable[..., Result]
 

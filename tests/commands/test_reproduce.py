@@ -7,9 +7,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands import reproduce
+from cutlayer.commands.reproduce import reproduce
 from cutlayer.errors import ConfigError, UnknownCodecError
-from cutlayer.run.reproduce.results import read
+from cutlayer.reproduce.results import read
 
 
 def invoke(*words: object) -> Result:

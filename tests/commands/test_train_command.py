@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from cutlayer.errors import CheckpointError, ConfigError, DivergedError, FileError
-from cutlayer.run import checkpoint
-from cutlayer.run.records import read
+from cutlayer.training import checkpoint
+from cutlayer.training.records import read
 
 
 def test_a_run_shows_the_partition_before_and_the_traffic_after(run, tmp_path, small):
@@ -91,12 +91,12 @@ def test_a_run_is_not_resumed_under_other_settings(run, trained):
 
 
 def test_ctrl_c_says_how_to_go_on(run, tmp_path, monkeypatch, small):
-    import cutlayer.run.train
+    import cutlayer.training.train
 
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cutlayer.run.train, "train", interrupted)
+    monkeypatch.setattr(cutlayer.training.train, "train", interrupted)
     result = run("train", *small, "--out", tmp_path / "run", "--quiet")
     assert result.exit_code == 130
     assert "cutlayer train --resume --out" in result.stderr

@@ -10,10 +10,10 @@ import safetensors.torch
 import torch
 
 from cutlayer.errors import CheckpointError, ConfigError, DataError, FileError, RecordError
-from cutlayer.run import checkpoint
-from cutlayer.run.models import build
-from cutlayer.run.records import read
-from cutlayer.run.trained import open_run
+from cutlayer.models import build
+from cutlayer.training import checkpoint
+from cutlayer.training.load_run import open_run
+from cutlayer.training.records import read
 
 
 def last_epoch(folder):

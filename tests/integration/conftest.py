@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 import torch
 
-from cutlayer.run import checkpoint
-from cutlayer.run.records import read
+from cutlayer.training import checkpoint
+from cutlayer.training.records import read
 
 # Far more than anything takes, even on a machine that is busy with other work.
 PATIENCE = 120.0

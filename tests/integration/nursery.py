@@ -19,12 +19,6 @@ def preload() -> None:
     import torch
 
     torch.set_num_threads(1)
-    import cutlayer.cli
-    import cutlayer.commands.settle
-    import cutlayer.run.compare
-    import cutlayer.run.driver
-    import cutlayer.run.join
-    import cutlayer.run.serve  # noqa: F401
 
     # An optimizer's first step loads seconds' worth of PyTorch's compiler.
     parameter = torch.nn.Parameter(torch.zeros(1))

@@ -5,11 +5,11 @@ import socket
 
 import pytest
 
-from cutlayer.wire import certs, tokens
+from cutlayer.wire.security import certs, tokens
 
 DATA = """
 import torch
-from cutlayer.run.data import Dataset
+from cutlayer.data import Dataset
 
 def other():
     split = Dataset(torch.rand(40, 20), torch.randint(3, (40,)), classes=3)

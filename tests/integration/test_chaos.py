@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.wire import certs
+from cutlayer.wire.security import certs
 
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))

@@ -13,12 +13,12 @@ import grpc
 import pytest
 import torch
 
+from cutlayer.client.participant import Device
 from cutlayer.codecs import codec
 from cutlayer.codecs import frame as layout
-from cutlayer.run.device import Device
-from cutlayer.wire.channel import client_options
-from cutlayer.wire.messages import Labels, Smashed, pack
-from cutlayer.wire.protocol import TRAIN, message_class
+from cutlayer.wire.grpc.options import client_options
+from cutlayer.wire.messages.protobuf import TRAIN, message_class
+from cutlayer.wire.messages.types import Labels, Smashed, pack
 
 U = message_class("Up")
 FLAGS = ("--max-message", "1", "--log", "events.jsonl")

@@ -11,19 +11,17 @@ from typing import Any
 
 import pytest
 
-from cutlayer.run import checkpoint
-from cutlayer.run.config import load
-from cutlayer.run.train import train
-
-pytestmark = pytest.mark.usefixtures("one_thread")
+from cutlayer.config.schema import load
+from cutlayer.training import checkpoint
+from cutlayer.training.train import train
 
 PROGRAM = """
 import sys, torch
 torch.set_num_threads(1)
 import time
-from cutlayer.run.config import load
-from cutlayer.run.progress import Quiet
-from cutlayer.run.train import train
+from cutlayer.config.schema import load
+from cutlayer.training.progress import Quiet
+from cutlayer.training.train import train
 
 class Slow(Quiet):
     # Behind the goal it takes its time, so that it cannot end before it is killed.

@@ -6,8 +6,8 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from cutlayer.run.device import Device
-from cutlayer.wire.protocol import TRAIN, message_class
+from cutlayer.client.participant import Device
+from cutlayer.wire.messages.protobuf import TRAIN, message_class
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, GOAWAY = 0, 1, 3, 4, 7

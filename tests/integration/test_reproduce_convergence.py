@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from cutlayer.cli import app
 from cutlayer.errors import CutlayerError, FileError
-from cutlayer.run.records import RecordWriter, read
+from cutlayer.training.records import RecordWriter, read
 
 PROGRAM = [sys.executable, "-W", "error", "-m", "cutlayer.cli"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "OMP_NUM_THREADS": "1"}

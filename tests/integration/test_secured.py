@@ -9,9 +9,9 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cutlayer.run.timeline import STAGES
-from cutlayer.wire import certs, tokens
+from cutlayer.server.timeline import STAGES
 from cutlayer.wire.meter import Direction, Kind
+from cutlayer.wire.security import certs, tokens
 
 NAMES = ("ann", "bob", "cat")
 

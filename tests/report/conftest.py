@@ -1,6 +1,6 @@
 import pytest
 
-from cutlayer.run.reproduce.results import Axis, Claim, Plot, Result, Series, Table
+from cutlayer.reproduce.results import Axis, Claim, Plot, Result, Series, Table
 
 HOSTILE = "</title></script><script>alert(1)</script><img src=http://example.org/x onerror=alert(2)>\x00&'\""
 

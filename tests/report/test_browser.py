@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from cutlayer.report.page import page
-from cutlayer.run.reproduce.results import Result
+from cutlayer.reproduce.results import Result
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = [

@@ -8,7 +8,7 @@ from cutlayer.errors import ConfigError, FileError, RecordError
 from cutlayer.report.files import write
 from cutlayer.report.page import page
 from cutlayer.report.sources import gather
-from cutlayer.run.reproduce.results import Result
+from cutlayer.reproduce.results import Result
 
 
 class Seen(HTMLParser):

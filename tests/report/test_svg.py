@@ -3,8 +3,8 @@ from dataclasses import replace
 
 from cutlayer.report.palette import DARK, LIGHT, Palette
 from cutlayer.report.svg import draw
-from cutlayer.run.reproduce.policies import PAPER
-from cutlayer.run.reproduce.results import Result
+from cutlayer.reproduce.policies import PAPER
+from cutlayer.reproduce.results import Result
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -11,7 +11,6 @@ from torch import nn
 from cutlayer.split import Part, cut, cut_points
 
 # Sums in one order, to compare bits; and no waiting for busy cores.
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Recurrent(nn.Module):

@@ -10,8 +10,6 @@ from torch import nn
 from cutlayer.errors import CutError
 from cutlayer.split import cut, cut_points
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_u_shape_begins_the_tail_with_the_second_module(skip_net: Callable[[], nn.Module]) -> None:
     head, body, tail = cut(skip_net(), at=("stem", "tail.1"))

@@ -11,10 +11,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from cutlayer.errors import ConfigError, FileError, UnreachableError
-from cutlayer.wire import certs, log, tokens
-from cutlayer.wire.health import add_health
+from cutlayer.wire import log
+from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.meter import Direction, Kind, Meter
 from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.security import certs, tokens
 
 
 def scrape(port: int) -> dict[str, float]:

@@ -11,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from cutlayer.run.records import to_json
-from cutlayer.run.units import count, duration, size
+from cutlayer.training.records import to_json
+from cutlayer.units import count, duration, size
 
 __all__ = ["console", "count", "duration", "print_json", "print_line", "size", "table"]
 

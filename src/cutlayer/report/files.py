@@ -9,7 +9,7 @@ from pathlib import Path
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.report.page import page
 from cutlayer.report.svg import draw
-from cutlayer.run.reproduce.results import Result, to_csv
+from cutlayer.reproduce.results import Result, to_csv
 
 #: What is written where, if the user does not say.
 FORMATS = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", "svg": "report.svg"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from cutlayer.report.palette import Palette, colours, escape, plot_css
 from cutlayer.report.svg import draw
-from cutlayer.run.reproduce.results import Result, Table
+from cutlayer.reproduce.results import Result, Table
 
 _LONG = 40
 """Tables with more rows are folded."""

@@ -9,7 +9,7 @@ import html
 import re
 from collections.abc import Iterable
 
-from cutlayer.run.reproduce.policies import PAPER
+from cutlayer.reproduce.policies import PAPER
 
 LIGHT = ("#1a1a1a", "#0072b2", "#d55e00", "#009e73", "#b0508a", "#b87f00", "#2f8fc9", "#707070")
 DARK = ("#f2f2f2", "#5ab4ec", "#f08a45", "#35c59c", "#e59cc4", "#edba3f", "#9bd4f5", "#a8a8a8")

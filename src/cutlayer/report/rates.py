@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from cutlayer.run.reproduce.results import Axis, Plot, Series
+from cutlayer.reproduce.results import Axis, Plot, Series
 
 _CLIENTS = 8
 """With more of them, the least, the middle and the most of each step are drawn."""

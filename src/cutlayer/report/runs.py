@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError
+from cutlayer.report.compare import summarize
 from cutlayer.report.rates import rate_plots
-from cutlayer.run.compare import summarize
-from cutlayer.run.records import read
-from cutlayer.run.reproduce.results import Axis, Plot, Result, Series, Table
-from cutlayer.run.trained import settings
+from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
+from cutlayer.training.load_run import settings
+from cutlayer.training.records import read
 
 _COLUMNS = (
     *("run", "codec up", "mode", "clients", "epochs", "accuracy %", "best %", "relative squared error"),

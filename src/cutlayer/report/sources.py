@@ -7,8 +7,8 @@ from pathlib import Path
 
 from cutlayer.errors import FileError, RecordError
 from cutlayer.report import runs
-from cutlayer.run.reproduce import results
-from cutlayer.run.reproduce.results import Result
+from cutlayer.reproduce import results
+from cutlayer.reproduce.results import Result
 
 
 def gather(paths: Sequence[Path]) -> list[Result]:

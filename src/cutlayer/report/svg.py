@@ -8,7 +8,7 @@ from itertools import groupby
 
 from cutlayer.report.axis import Scale, number, scale_of
 from cutlayer.report.palette import MARKERS, Palette, colours, escape, plot_css
-from cutlayer.run.reproduce.results import Plot, Series
+from cutlayer.reproduce.results import Plot, Series
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 34, 46
 _LETTER = 6.5

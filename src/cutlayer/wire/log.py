@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import ConfigError, FileError
-from cutlayer.wire.tokens import PATTERN
+from cutlayer.wire.security.tokens import PATTERN
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BLOT = "[secret]"

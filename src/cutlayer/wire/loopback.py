@@ -4,9 +4,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages import Message
+from cutlayer.wire.messages.parse import parse
+from cutlayer.wire.messages.types import Message
 from cutlayer.wire.meter import Direction, Meter
-from cutlayer.wire.parse import parse
 
 #: A client: takes a message from the server, gives its answers.
 Handler = Callable[[Message], Iterable[Message]]

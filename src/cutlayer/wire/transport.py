@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from cutlayer.wire.messages import Message
+from cutlayer.wire.messages.types import Message
 from cutlayer.wire.meter import Meter
 
 

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from cutlayer.codecs.entropy.fit import worth_rows
 from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import Model
-from cutlayer.codecs.entropy.part import Part, part, whole
-from cutlayer.codecs.entropy.section import (
+from cutlayer.codecs.entropy.layout import (
     MOST_LEVELS,
     PARTS,
     SURROUNDINGS,
@@ -24,8 +22,10 @@ from cutlayer.codecs.entropy.section import (
     middle,
     varint,
 )
+from cutlayer.codecs.entropy.model import Model
+from cutlayer.codecs.entropy.part import Part, part, whole
 from cutlayer.codecs.entropy.tables import COST_BITS, Tables
-from cutlayer.codecs.kernels import Kernels
+from cutlayer.codecs.kernels.surface import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one

@@ -4,6 +4,7 @@ from cutlayer.codecs.entropy.fit import fit as ems_fit
 from cutlayer.codecs.entropy.tables import tables as ems_tables
 from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.container import allocate, check_values, checksum, empty, put_bytes, seal
+from cutlayer.codecs.reference.dct import ems_forward, ems_inverse
 from cutlayer.codecs.reference.entropy import (
     ems_contexts,
     ems_decode,
@@ -22,9 +23,8 @@ from cutlayer.codecs.reference.entropy import (
     ems_unpack,
 )
 from cutlayer.codecs.reference.mask import ms_decode, ms_encode
-from cutlayer.codecs.reference.select import select_top
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
-from cutlayer.codecs.reference.transform import ems_forward, ems_inverse
+from cutlayer.codecs.reference.topk import select_top
 from cutlayer.codecs.reference.uniform import qu_decode, qu_encode, ranges
 
 __all__ = [

@@ -15,7 +15,7 @@ from cutlayer.codecs.entropy.part import Rows
 from cutlayer.codecs.entropy.tables import Tables
 from cutlayer.codecs.reference import bits as stream
 from cutlayer.codecs.reference import rans
-from cutlayer.codecs.reference.select import Top
+from cutlayer.codecs.reference.topk import Top
 from cutlayer.codecs.tensors import VALUE_DTYPES, tensor_from
 
 Array = NDArray[Any]

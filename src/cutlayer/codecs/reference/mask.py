@@ -6,7 +6,7 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs.reference import bits as stream
 from cutlayer.codecs.reference.container import as_bytes, as_numbers, put, sections
-from cutlayer.codecs.reference.select import Top
+from cutlayer.codecs.reference.topk import Top
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 

@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs.reference import bits as stream
 from cutlayer.codecs.reference.container import as_bytes, as_numbers, put, sections
 from cutlayer.codecs.reference.philox import draw, words
-from cutlayer.codecs.reference.select import select_top
+from cutlayer.codecs.reference.topk import select_top
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 TOP, RANDOMIZED, ANY = 0, 1, 2

@@ -1,0 +1,135 @@
+"""A client on a machine of its own: its data, its half of the model, and the server's wishes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from cutlayer.client.split_client import Worker
+from cutlayer.config.schema import Config
+from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
+from cutlayer.errors import DataError, RefusedError
+from cutlayer.protocol.build import Data, make_client, prepare_model, shared_sizes
+from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
+from cutlayer.protocol.run_codecs import resolve
+from cutlayer.rates.adaptive import AutoRate, measured
+from cutlayer.rates.base import Rate
+from cutlayer.rates.scheduled import planned
+from cutlayer.wire.link.bandwidth import Gauge
+from cutlayer.wire.messages.types import Message
+
+
+class Device:
+    """Answers the server's offer, and then its messages.
+
+    `whole` says that the data are those of all clients: the device takes its part as a run in one process
+    would. Otherwise they are its own, all of them.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        root: str = ".",
+        *,
+        whole: bool = False,
+        cache: str | None = None,
+        rate: str | None = None,
+    ) -> None:
+        """`rate` narrows or widens the bounds of the rate for this client, where clients choose."""
+        self.source = source
+        self.root = root
+        self.whole = whole
+        self.cache = cache
+        self.bounds = None if rate is None else AutoRate.parse(rate)
+        self.gauge = Gauge()
+        """Whoever carries the messages tells it how fast they leave."""
+        self.client = 0
+        self.settings = ""
+        self.config: Config | None = None
+        self._data: Data | None = None
+        self._worker: Worker | None = None
+        self._tests = True
+
+    def prepare(self, offer: Any) -> Any:
+        """Load what the run needs; what to say of it."""
+        if self.settings and (self.settings, self.client) != (offer.settings, offer.client):
+            raise RefusedError(
+                "the server now offers another run, or another place in it; start the client again "
+                "to take part"
+            )
+        where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
+        self.config = config_from_offer(offer.settings, where)
+        self.client, self.settings = offer.client, offer.settings
+        if self.bounds is not None and not self.config.codec.follows_link:
+            raise RefusedError(
+                "the server's settings fix the rate; start it with --rate auto to let clients choose theirs"
+            )
+        if self._data is None:
+            self._data = self._load(self.config)
+        # From the settings as understood here, not as received: a difference shows in the digest.
+        ready = describe(self._data, self.client, settings_for_clients(self.config))
+        if not self._tests:
+            ready.test_samples = 0
+        prepare_model(self.config, self._data.train)
+        return ready
+
+    def begin(self, welcome: Any) -> None:
+        """The run begins, or goes on from a checkpoint: a fresh half."""
+        if self._data is None or self.config is None:
+            raise RefusedError("the server welcomes a client that has no settings yet")
+        data = self._data
+        statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
+        data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
+        half = make_client(self.config, prepare_model(self.config, data.train)[1])
+        rate = self._rate(self.config)
+        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, rate=rate)
+
+    @property
+    def shared_sizes(self) -> tuple[int, int]:
+        """How many elements the vectors have that clients of this run share."""
+        if self._worker is None:
+            raise RefusedError("the server begins an exchange before the welcome")
+        return shared_sizes(self._worker.half)
+
+    def handle(self, message: Message) -> Iterable[Message]:
+        """The answers to a message."""
+        if self._worker is None:
+            raise RefusedError("a message before the welcome")
+        return self._worker.handle(message)
+
+    def _rate(self, config: Config) -> Rate:
+        up, rate = resolve(config.codec.up), config.codec.rate
+        if not config.codec.follows_link:
+            return planned(rate, up, config.train.epochs)
+        return measured(self.bounds or AutoRate.parse(rate), up, self.gauge.take)
+
+    def _load(self, config: Config) -> Data:
+        settings = config.data
+        how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
+        clients = config.train.clients
+        if self.whole:
+            train, test = load_both(self.source, limit=settings.limit, **how)
+            parts = partition(settings.partition, train.labels, clients, config.seed)
+            # Only its own samples stay in memory.
+            own = train.select(parts[self.client])
+        else:
+            train, test = self._own(how)
+            own = train
+        nothing = torch.arange(0)
+        mine = torch.arange(len(own))
+        shares = tuple(mine if client == self.client else nothing for client in range(clients))
+        return Data(own, test, Augment.of(train, settings.augment), shares)
+
+    def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
+        """Its own samples, and a test part if it has one; only the first client needs it."""
+        try:
+            return load_both(self.source, **how)
+        except DataError:
+            if self.client == 0:
+                raise
+            train = load(self.source, "train", **how)
+            self._tests = False
+            return train, train.select(torch.tensor([0]))

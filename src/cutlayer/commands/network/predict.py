@@ -1,0 +1,162 @@
+"""`cutlayer predict`: labels for samples, through both halves and the codec."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.commands.network.quiet_grpc import quiet_grpc
+from cutlayer.commands.runs.evaluate import At
+from cutlayer.errors import ConfigError, FileError
+from cutlayer.imports import need
+from cutlayer.training.records import to_json
+
+if TYPE_CHECKING:
+    from cutlayer.inference.client_half import ClientSide
+    from cutlayer.inference.predict import Predictor
+    from cutlayer.inference.remote_model import RemoteModel
+    from cutlayer.training.load_run import Trained
+
+_REMOTE = "With a server"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("predict")(predict)
+
+
+def predict(
+    run: Annotated[
+        Path, typer.Argument(help="the directory of a run; with --server, also an exported client's half")
+    ],
+    source: Annotated[
+        str | None, typer.Option("--data", help="a data set, an image, or a folder of images")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="where data sets lie that are given by name")] = None,
+    split: Annotated[Literal["test", "train"], typer.Option(help="which split of a data set")] = "test",
+    limit: Annotated[int | None, typer.Option(help="take so many samples only", min=1)] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="write a .csv or .jsonl file instead of to the screen")
+    ] = None,
+    codec: Annotated[
+        str | None, typer.Option(help="another codec than the trained one", metavar="SPEC")
+    ] = None,
+    at: At = "last",
+    server: Annotated[
+        str | None,
+        typer.Option(help="run the server's half there", metavar="HOST:PORT", rich_help_panel=_REMOTE),
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="TLS: the server's CA", rich_help_panel=_REMOTE)] = None,
+    cert: Annotated[
+        Path | None, typer.Option(help="mutual TLS: this client's certificate", rich_help_panel=_REMOTE)
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="and its key", rich_help_panel=_REMOTE)] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help="this client's token; or set CUTLAYER_TOKEN", rich_help_panel=_REMOTE),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="plain text beyond loopback", rich_help_panel=_REMOTE)
+    ] = False,
+) -> None:
+    """Predict labels with a trained split model, the codec in place. Without --data, for its own test set.
+
+    With --server only the client's half runs here; `cutlayer serve --model RUN --inference` has the other.
+
+    \b
+    Examples:
+      cutlayer predict runs/ms --limit 5
+      cutlayer predict runs/ms --data photos/ --out labels.csv
+      cutlayer predict runs/ms --data cifar10 --root ~/data --codec none --out labels.jsonl
+      cutlayer predict device.safetensors --data photos/ --server 127.0.0.1:50551
+    """
+    need("pydantic", "reading a run")
+    if out is not None and out.suffix not in (".csv", ".jsonl"):
+        raise FileError(f"{out}: predictions go to a .csv or .jsonl file; give it one of these names")
+    from cutlayer.inference.client_half import ClientSide
+    from cutlayer.inference.predict import Predictor, predictions
+    from cutlayer.inference.samples import Samples, samples
+    from cutlayer.training.load_run import open_run
+
+    side: Trained | ClientSide
+    if server is None:
+        if ca or cert or key or token_file:
+            raise ConfigError("--ca, --cert, --key and --token-file are for a --server; give one")
+        side = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+    else:
+        side = ClientSide.load(run, at)
+    if source is None:  # what the run was tested on
+        if not run.is_dir():
+            raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
+        own = side.config.data
+        source, root, limit = own.source, root or Path(own.root), limit or own.limit
+    found: Samples = samples(source, side.card, split, root or Path(), limit)
+    predictor: Predictor | RemoteModel
+    if isinstance(side, ClientSide):
+        predictor = _remote(str(server), side, codec, (ca, cert, key, token_file), insecure)
+    else:
+        predictor = Predictor(side, codec)
+    right = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal right
+        names = side.card.class_names
+        for each in predictions(predictor.logits, found.images):
+            row: dict[str, Any] = {"sample": found.names[each.index] if found.names else each.index}
+            row |= {"label": each.label, "name": names[each.label] if names else str(each.label)}
+            row["probability"] = round(each.probability, 6)
+            if found.labels is not None:
+                row["truth"] = int(found.labels[each.index])
+                right += row["truth"] == each.label
+            yield row
+
+    if out is None:
+        _write(rows(), sys.stdout, ".csv")
+    else:
+        try:
+            with out.open("w", encoding="utf-8", newline="") as file:
+                _write(rows(), file, out.suffix)
+        except OSError as error:
+            raise FileError(f"{out}: cannot be written ({error.strerror})") from error
+    total = len(found.images)
+    said = f"{total:,} samples, {show.size(predictor.bytes)} over the cut "
+    said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
+    if found.labels is not None:
+        said += f", accuracy {right / total:.2%}"
+    show.console(stderr=True).print(said)
+
+
+def _remote(
+    server: str,
+    side: ClientSide,
+    codec: str | None,
+    files: tuple[Path | None, Path | None, Path | None, Path | None],
+    insecure: bool,
+) -> RemoteModel:
+    quiet_grpc()
+    need("grpc", "predicting with a server", "network")
+    from cutlayer.inference.remote_model import RemoteModel
+    from cutlayer.wire.security.credentials import ClientSecurity
+
+    ca, cert, key, token = files
+    return RemoteModel(
+        server, side, ClientSecurity.load(ca, cert, key, token, insecure=insecure), codec=codec
+    )
+
+
+def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:
+    if suffix == ".jsonl":
+        file.writelines(to_json(row) + "\n" for row in rows)
+        return
+    writer: csv.DictWriter[str] | None = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(file, list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow(row)

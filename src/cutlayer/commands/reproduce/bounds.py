@@ -1,0 +1,18 @@
+"""`cutlayer reproduce bounds`: the three error bounds and Theorem 3."""
+
+import typer
+
+from cutlayer.commands.reproduce import options
+
+HELP = """The paper's error bounds of QU, SP and MS beside measured errors; alpha; where Theorem 3 applies.
+
+\b
+Examples:
+  cutlayer reproduce bounds
+  cutlayer reproduce bounds --scale laptop --root ~/data
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    options.add(app, "bounds", "cutlayer.reproduce.measurements.bounds", HELP)

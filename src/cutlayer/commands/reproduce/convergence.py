@@ -1,0 +1,145 @@
+"""`cutlayer reproduce convergence` and `traffic`: the same grid of runs, and two views of it."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.commands.reproduce.options import (
+    DEFAULT_OUT,
+    DEFAULT_ROOT,
+    CodecOption,
+    Jobs,
+    Json,
+    Out,
+    Root,
+    ScaleOption,
+    Threads,
+    show_result,
+)
+from cutlayer.errors import ConfigError
+from cutlayer.imports import need
+from cutlayer.reproduce.scales import Scale
+
+if TYPE_CHECKING:
+    from cutlayer.reproduce.policies import Policy
+
+Flag = typer.Option
+Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
+Policies = Annotated[
+    str,
+    Flag(
+        "--policies",
+        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, "
+        "ems-all, ems-all-longer, or an installed codec. All of them if not given",
+        metavar="A,B",
+    ),
+]
+Seeds = Annotated[str, Flag("--seeds", help="which seeds, as 0,1", metavar="A,B")]
+Tasks = Annotated[
+    str, Flag("--tasks", help="at scale paper: which models and data, as vgg19-cifar10", metavar="A,B")
+]
+
+
+CONVERGENCE = """Fig. 3: training loss and test accuracy under each policy at each cut, ten clients.
+
+Each cut, policy and seed is a training run of its own in OUT/convergence/runs. A run that was stopped
+or killed goes on where it was, a finished one is not repeated, and the result covers all runs in OUT,
+so a second command can add seeds, cuts or codecs. Installed codecs are added by themselves.
+
+\b
+Examples:
+  cutlayer reproduce convergence                                   seconds, digits
+  cutlayer reproduce convergence --scale laptop --root ~/data --jobs 2
+  cutlayer reproduce convergence --scale laptop --root ~/data --policies none,ms --seeds 1
+  cutlayer reproduce convergence --policies none --codec ms:ratio=0.99,bits=3
+"""
+
+TRAFFIC = """Table 1: the bytes that each policy needs to reach the uncompressed baseline's test accuracy.
+
+Reads the runs of `cutlayer reproduce convergence` in OUT and trains those that are missing. Counts
+smashed data up, as the paper does, and beside it all traffic; INF where the accuracy is never reached.
+
+\b
+Examples:
+  cutlayer reproduce traffic                                       seconds, digits
+  cutlayer reproduce traffic --scale laptop --root ~/data --jobs 2
+"""
+
+
+def register(group: typer.Typer) -> None:
+    """Add both commands."""
+    _add(group, "convergence", CONVERGENCE)
+    _add(group, "traffic", TRAFFIC)
+
+
+def _add(group: typer.Typer, name: str, help: str) -> None:
+    def command(
+        scale: ScaleOption = Scale.SMOKE,
+        root: Root = DEFAULT_ROOT,
+        out: Out = DEFAULT_OUT,
+        cuts: Cuts = "shallow,medium,deep",
+        policies: Policies = "",
+        codec: CodecOption = None,
+        seeds: Seeds = "0",
+        tasks: Tasks = "",
+        jobs: Jobs = 1,
+        threads: Threads = 1,
+        as_json: Json = False,
+    ) -> None:
+        need("pydantic", "training")
+        from cutlayer.reproduce.convergence.grid import grid
+        from cutlayer.reproduce.convergence.grid_result import conclude
+        from cutlayer.reproduce.convergence.pool import train_all
+
+        runs = grid(
+            scale,
+            out,
+            _chosen(policies, codec or []),
+            root=str(root),
+            cuts=_words(cuts),
+            seeds=_numbers(seeds),
+            tasks=_words(tasks),
+        )
+        try:
+            train_all(runs, jobs=jobs, threads=threads, quiet=as_json)
+        except KeyboardInterrupt:
+            told = "stopped; every run is saved, and the same command goes on from there"
+            show.console(stderr=True).print(told, soft_wrap=True)
+            raise typer.Exit(130) from None
+        view = import_module(f"cutlayer.reproduce.{name}")
+        result = conclude(name, scale, out, view.findings(out))
+        if as_json:
+            show.print_json(result.to_json())
+        else:
+            show_result(result, out)
+
+    group.command(name, help=help)(command)
+
+
+def _chosen(policies: str, specs: list[str]) -> list[Policy]:
+    """The rows of the grid: those that were asked for, and codecs by their specs."""
+    from cutlayer.reproduce.convergence.grid import choose
+    from cutlayer.reproduce.policies import added, training_policies
+
+    chosen = choose(training_policies(specs), _words(policies))
+    if policies and specs:
+        chosen += [row for row in added(specs) if row not in chosen]
+    return chosen
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        seeds = [int(word) for word in _words(text)]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0:
+        raise ConfigError(f"--seeds {text!r}: expected whole numbers from 0, as in --seeds 0,1")
+    return seeds

@@ -1,0 +1,96 @@
+"""`cutlayer compare`: accuracy against bytes, run by run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from cutlayer.commands import show
+from cutlayer.imports import need
+
+if TYPE_CHECKING:
+    from cutlayer.report.compare import Summary
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("compare")(compare)
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Compare what runs reached with what they sent. Runs that are still going are shown as far as they are.
+
+    \b
+    Examples:
+      cutlayer compare runs/digits-dense runs/digits-sp runs/digits-ms
+      cutlayer compare runs/* --json
+    """
+    need("pydantic", "reading a run")
+    from cutlayer.report.compare import summarize
+
+    found = [summarize(run) for run in runs]
+    if as_json:
+        show.print_json([summary.to_json() for summary in found])
+        return
+    show.console().print(comparison(found))
+
+
+def comparison(runs: list[Summary]) -> Table:
+    """Accuracy against bytes. The error is that of the smashed data under the codec."""
+    timed = any(run.simulated_seconds is not None for run in runs)
+    other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
+    rates = any(run.rate != "fixed" for run in runs)
+    columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
+    words = len(columns)
+    columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
+    columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
+    rows = []
+    for run in runs:
+        row = [run.run, run.codec, *([run.rate] if rates else [])]
+        row += [run.down_codec, run.sync_codec] if other else []
+        row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
+        row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
+        row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
+        if timed:
+            row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
+        rows.append(row)
+    return show.table("Accuracy against bytes", columns, rows, text=words)
+
+
+def traffic_table(run: Summary) -> Table:
+    """What one run sent, beside what it would have sent uncompressed."""
+    rows = []
+    for direction in ("up", "down"):
+        kinds = [key for key, sent in run.bytes.items() if key.startswith(f"{direction}/") and sent]
+        for key in kinds:
+            sent = run.bytes[key]
+            # Runs of earlier versions did not count what averaging would have cost.
+            unknown = key.endswith("/sync") and run.sync_codec != "none" and key not in run.raw_bytes
+            raw = run.raw_bytes.get(key, sent)
+            rows.append([key.replace("/", ": "), *_compared(sent, None if unknown else raw)])
+    rows.append(["all", *_compared(run.total, run.uncompressed)])
+    title = f"{run.epochs} epochs: accuracy {_percent(run.accuracy)}, best {_percent(run.best_accuracy)}"
+    if run.simulated_seconds is not None:
+        title += f", {show.duration(run.simulated_seconds)} on the given link"
+    return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
+
+
+def _compared(sent: int, raw: int | None) -> list[str]:
+    if raw is None:
+        return [show.size(sent), "-", "-"]
+    return [show.size(sent), show.size(raw), f"{raw / sent:.2f}x" if sent else "-"]
+
+
+def _percent(share: float) -> str:
+    return _number(share, ".2%")
+
+
+def _number(value: float, form: str, unit: str = "") -> str:
+    return "-" if math.isnan(value) else f"{value:{form}}{unit}"

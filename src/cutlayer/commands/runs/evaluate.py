@@ -1,0 +1,63 @@
+"""`cutlayer eval`: a trained split model on its test set, with its codec or another one."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.imports import need
+
+At = Annotated[str, typer.Option("--checkpoint", help="last, best, or the number of a step")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("eval")(evaluate)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")],
+    codec: Annotated[
+        list[str] | None, typer.Option(help="try this codec instead; may be repeated", metavar="SPEC")
+    ] = None,
+    at: At = "last",
+    root: Annotated[str | None, typer.Option(help="where the data lie now, if they moved")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+) -> None:
+    """Test a trained split model with the codec in place.
+
+    The test set goes through the client's half, the codec and the server's half, as it would in use.
+
+    \b
+    Examples:
+      cutlayer eval runs/ms
+      cutlayer eval runs/ms --codec none --codec ms:ratio=0.995,bits=2 --codec sp:ratio=0.95875
+    """
+    need("pydantic", "reading a run")
+    from cutlayer.protocol.build import prepare_data
+    from cutlayer.training.load_run import restore, settings
+
+    own = settings(run)
+    configs = [settings(run, spec) for spec in codec or [own.codec.up]]
+    if root is not None:
+        own = own.model_copy(update={"data": own.data.model_copy(update={"root": root})})
+    data = prepare_data(own)
+    found: list[dict[str, Any]] = []
+    for config in configs:
+        session = restore(run, at, config, data, lambda text: show.console(stderr=True).print(text))
+        scored = session.evaluate()
+        found.append({"codec": config.codec.up, "step": session.number, **asdict(scored)})
+    if as_json:
+        show.print_json(found)
+        return
+    columns = ["codec", "step", "samples", "loss", "top-1", "top-5", "smashed data up"]
+    rows = []
+    for row in found:
+        shares = [f"{row['loss']:.4f}", f"{row['top1']:.2%}", f"{row['top5']:.2%}"]
+        sent = show.size(row["bytes"].get("up/smashed", 0))
+        rows.append([row["codec"], row["step"], row["samples"], *shares, sent])
+    show.console().print(show.table(f"{run.name} on the test set of {data.test.name}", columns, rows))

@@ -1,0 +1,104 @@
+"""`cutlayer partition`: who would get which data, before any training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from cutlayer import data
+from cutlayer.commands import show
+from cutlayer.errors import FileError
+from cutlayer.imports import need
+
+# More do not fit a screen: clients are left out in the middle, classes are summed up.
+_MOST_CLIENTS = 20
+_MOST_CLASSES = 12
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("partition")(partition)
+
+
+def partition(
+    source: Annotated[str, typer.Option("--data", help="digits, cifar10, a path, ...")] = "digits",
+    root: Annotated[Path, typer.Option(help="where data sets lie that are given by name")] = Path(),
+    clients: Annotated[int, typer.Option(help="how many clients share the data")] = 10,
+    spec: Annotated[
+        str, typer.Option("--partition", help="even, dirichlet:alpha=0.5 or shard:shards=2", metavar="SPEC")
+    ] = "even",
+    seed: Annotated[int, typer.Option(help="the run's seed")] = 0,
+    plot: Annotated[Path | None, typer.Option(help="also draw it into this file (.png, .svg, .pdf)")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="print JSON: one row a client, one column a class")
+    ] = False,
+) -> None:
+    """Show how the training samples would be shared among clients.
+
+    \b
+    Examples:
+      cutlayer partition --clients 5
+      cutlayer partition --data cifar10 --root ~/data --partition dirichlet:alpha=0.3 --plot shares.png
+    """
+    train = data.load(source, root=root)
+    parts = data.partition(spec, train.labels, clients, seed)
+    counts = data.summary(parts, train.labels, train.classes)
+    if plot is not None:
+        draw(counts, plot, f"{train.name}, {spec}")
+    if as_json:
+        show.print_json({"classes": train.class_names, "counts": counts})
+        return
+    show.console().print(partition_table(parts, train, spec))
+
+
+def partition_table(parts: data.Partition, train: data.Dataset, spec: str) -> Table:
+    """The shares of all clients as a table that fits a screen."""
+    counts = data.summary(parts, train.labels, train.classes)
+    wide = train.classes > _MOST_CLASSES
+    if wide:
+        columns = ["client", "samples", "classes", "largest class"]
+    else:
+        columns = ["client", "samples", *(_names(train))]
+    rows: list[list[object]] = []
+    for client, row in enumerate(counts):
+        samples = sum(row)
+        if wide:
+            rows.append([client, samples, sum(n > 0 for n in row), f"{max(row) / samples:.0%}"])
+        else:
+            rows.append([client, samples, *(n or "·" for n in row)])
+    if len(rows) > _MOST_CLIENTS:
+        half = _MOST_CLIENTS // 2
+        rows = [*rows[:half], ["...", *[""] * (len(columns) - 1)], *rows[-half:]]
+    sizes = [len(part) for part in parts]
+    title = (
+        f"{sum(sizes):,} training samples of {train.name}, {train.classes} classes, shared '{spec}' among "
+        f"{len(parts)} clients ({min(sizes):,} to {max(sizes):,} each)"
+    )
+    return show.table(title, columns, rows)
+
+
+def draw(counts: list[list[int]], path: Path, title: str) -> None:
+    """One bar a client, one colour a class."""
+    need("matplotlib", "a plot").use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 1.5 + 0.2 * min(len(counts), 100)), layout="constrained")
+    axes = figure.add_subplot()
+    left = [0] * len(counts)
+    for column in zip(*counts, strict=True):
+        axes.barh(range(len(counts)), column, left=left, height=1.0 if len(counts) > 100 else 0.85)
+        left = [a + b for a, b in zip(left, column, strict=True)]
+    axes.set(xlabel="samples, coloured by class", ylabel="client", title=title)
+    axes.invert_yaxis()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: the plot cannot be written ({error})") from error
+
+
+def _names(train: data.Dataset) -> list[str]:
+    names = train.class_names or tuple(str(label) for label in range(train.classes))
+    return [name if len(name) <= 10 else name[:9] + "…" for name in names]

@@ -1,0 +1,69 @@
+"""`cutlayer report`: runs and results as one page, as tables, or as a picture."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cutlayer.commands import show
+from cutlayer.imports import need
+
+
+class Format(StrEnum):
+    """What to write."""
+
+    HTML = "html"
+    MARKDOWN = "markdown"
+    CSV = "csv"
+    SVG = "svg"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("report")(report)
+
+
+def report(
+    places: Annotated[
+        list[Path],
+        typer.Argument(help="folders of runs or of results, or folders of these", metavar="RUN_OR_RESULT..."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="where it goes, if not to report.html, report.md, report-csv or report.svg"),
+    ] = None,
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="one page; tables as Markdown; one CSV a table; one picture"),
+    ] = Format.HTML,
+    plots: Annotated[
+        str, typer.Option(help="--format svg: which plots, as bytes, accuracy or loss", metavar="KIND")
+    ] = "bytes",
+    as_json: Annotated[bool, typer.Option("--json", help="print the names of the files as JSON")] = False,
+) -> None:
+    """Write a report of training runs and of what `cutlayer reproduce` found.
+
+    The page has tables, plots with values under the pointer, claims, commands and provenance. It is one
+    file that needs no network, in the light or dark of the reader's system. Runs that are still going are
+    shown as far as they are.
+
+    \b
+    Examples:
+      cutlayer report runs/dense runs/sp runs/ms
+      cutlayer report experiments/results --out results.html
+      cutlayer report experiments/results/traffic --format markdown --out traffic.md
+      cutlayer report runs/dense runs/ms --format svg --plots bytes --out accuracy-bytes.svg
+    """
+    need("pydantic", "reading a run")
+    from cutlayer.report.files import FORMATS, write
+    from cutlayer.report.sources import gather
+
+    written = write(gather(places), form, out or Path(FORMATS[form]), plots)
+    if as_json:
+        show.print_json({"files": [str(path) for path in written]})
+        return
+    for path in written:
+        show.console().print(f"wrote {path} ({show.size(path.stat().st_size)})", soft_wrap=True)

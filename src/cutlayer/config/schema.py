@@ -1,0 +1,285 @@
+"""The configuration of a run: one TOML file, checked as a whole before anything starts."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+
+from cutlayer.codecs import codec
+from cutlayer.config.text import explain, parse_overrides, to_toml
+from cutlayer.data.partition import PARTITIONS
+from cutlayer.errors import ConfigError, CutlayerError
+from cutlayer.rates.adaptive import AutoRate
+from cutlayer.rates.ladder import FAMILIES, ladder
+from cutlayer.rates.scheduled import Stages, planned
+from cutlayer.wire.link.model import parse_links
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+Natural = Annotated[int, Field(ge=0, strict=True)]
+Real = Annotated[float, Field(allow_inf_nan=False, strict=True)]
+
+
+def _codec(spec: str) -> str:
+    if spec in ("none", ""):
+        return "none"
+    try:
+        return str(codec(spec))
+    except CutlayerError as error:
+        raise ValueError(str(error)) from None
+
+
+def _link(spec: str) -> str:
+    try:
+        return "; ".join(map(str, parse_links(spec))) or "none"
+    except CutlayerError as error:
+        raise ValueError(str(error)) from None
+
+
+_RATES: dict[str, type[AutoRate | Stages]] = {"auto": AutoRate, "until": Stages}
+
+
+def _rate(spec: str) -> str:
+    try:
+        if spec in ("fixed", ""):
+            return "fixed"
+        kind = spec.partition(":")[0].strip()
+        if kind not in _RATES:
+            raise ValueError(
+                f"the rate {spec!r} is not understood; use fixed, auto or auto:min=1,max=8,share=1 to "
+                "follow the link, or until:80%=0.5 to begin with other bits"
+            )
+        return str(_RATES[kind].parse(spec))
+    except CutlayerError as error:
+        raise ValueError(str(error)) from None
+
+
+def _partition(spec: str) -> str:
+    if spec.partition(":")[0] not in PARTITIONS:
+        raise ValueError(f"no partition {spec!r}; choose from {', '.join(PARTITIONS)}")
+    return spec
+
+
+def _name(value: Any) -> Any:
+    """Children of an nn.Sequential are named 0, 1, ...: on a command line these look like numbers."""
+    return str(value) if type(value) is int else value
+
+
+Name = Annotated[str, BeforeValidator(_name)]
+CodecSpec = Annotated[str, AfterValidator(_codec)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ModelConfig(_Section):
+    """Which model, and where it is cut."""
+
+    name: str = "tiny"
+    cut: Name | tuple[Name, Name] = "medium"
+    """shallow, medium, deep or a module's name; two names (head's end, tail's begin) for u-shaped."""
+    width: Count = 16
+    layout: Literal["channels_first", "channels_last"] = "channels_first"
+    """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
+
+
+class DataConfig(_Section):
+    """Which data, and who has them."""
+
+    source: str = "digits"
+    root: str = "."
+    size: Count | None = None
+    cache_dir: str | None = None
+    limit: Count | None = None
+    partition: Annotated[str, AfterValidator(_partition)] = "even"
+    augment: str = "auto"
+
+
+class TrainConfig(_Section):
+    """How training goes. Batches are per client."""
+
+    clients: Count = 10
+    mode: Literal["parallel", "sequential", "relay", "u-shaped"] = "parallel"
+    epochs: Count = 10
+    batch_size: Count = 32
+    sync: Literal["step", "epoch"] | Count = "step"
+    """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
+    aggregation: Literal["server", "allreduce"] = "server"
+    """Who averages: the server (or its aggregator), or the clients among themselves."""
+    server_batching: Literal["per_client", "fused"] = "per_client"
+    weighting: Literal["clients", "samples"] = "clients"
+    optimizer: Literal["sgd", "adamw"] = "sgd"
+    lr: Annotated[Real, Field(gt=0)] = 0.1
+    momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
+    weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
+    nesterov: bool = False
+    schedule: Literal["constant", "cosine", "steps", "every"] = "cosine"
+    milestones: tuple[Count, ...] = ()
+    """schedule = steps: the epochs at which the learning rate is multiplied by gamma."""
+    gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
+    period: Count = 30
+    """schedule = every: multiply by gamma each so many epochs."""
+    warmup_epochs: Natural = 0
+    drop_last: bool = False
+    evaluate_every: Natural = 1
+    """Epochs between evaluations; the last epoch is always evaluated. 0: only the last."""
+    evaluate_batch: Count = 500
+    checkpoint_every: Natural = 0
+    """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
+    track_bias: Natural = 0
+    """Steps between measurements of gradient bias, from the first step on. 0: none."""
+
+
+class CodecConfig(_Section):
+    """How tensors travel: up to the server, down to the clients, and to and from the aggregator."""
+
+    up: CodecSpec = "ems:bpe=1.0"
+    down: CodecSpec = "none"
+    sync: CodecSpec = "none"
+    feedback: bool = True
+    """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
+    rate: Annotated[str, AfterValidator(_rate)] = "fixed"
+    """`auto:min=1,max=8`: each client chooses its bits an element for `up` from its link and speed.
+    `until:80%=0.5`: so many until this share of the run, and then `up` as it is."""
+    measure: bool = True
+    """Record the compression error of each step; costs the client one decode."""
+
+    @property
+    def follows_link(self) -> bool:
+        """Whether each client chooses its rate by what it measures."""
+        return self.rate.startswith("auto")
+
+
+class LinkConfig(_Section):
+    """The link between each client and the server."""
+
+    spec: Annotated[str, AfterValidator(_link)] = "none"
+    """One for all, or several that clients get in turn: `20mbit,10ms; 2mbit,30ms`."""
+    device: Annotated[Real, Field(gt=0)] = 1e9
+    """Multiply-adds a second of a simulated client. Only an automatic rate asks for it."""
+
+
+class OutputConfig(_Section):
+    """Where records and checkpoints go."""
+
+    dir: str = "runs/latest"
+    keep: Count = 3
+    """How many checkpoints to keep, beside the best."""
+    tensorboard: bool = True
+
+
+class Config(_Section):
+    """All settings of a run. The defaults train digits on a small model in seconds."""
+
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    train: TrainConfig = TrainConfig()
+    codec: CodecConfig = CodecConfig()
+    link: LinkConfig = LinkConfig()
+    output: OutputConfig = OutputConfig()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        train, u_shaped = self.train, self.train.mode == "u-shaped"
+        if u_shaped == isinstance(self.model.cut, str):
+            wanted = 'two names, as in ["layer1", "fc"]' if u_shaped else "one name"
+            raise ValueError(f"model.cut: mode {train.mode} needs {wanted}, not {self.model.cut!r}")
+        if train.server_batching == "fused" and train.mode in ("sequential", "relay"):
+            raise ValueError(
+                f"train.server_batching: mode {train.mode} updates the server after every client, so there "
+                "is nothing to fuse; use per_client"
+            )
+        if train.aggregation == "allreduce" and train.mode == "relay":
+            raise ValueError(
+                "train.aggregation: in mode relay one client hands its weights to the next, and nothing is "
+                "averaged; use server"
+            )
+        if (
+            train.aggregation == "allreduce"
+            and self.codec.sync not in ("none", "dense")
+            and self.codec.feedback
+        ):
+            raise ValueError(
+                "codec.feedback: with train.aggregation = allreduce nobody keeps what a lossy codec.sync "
+                "drops of the mean; use feedback = false, or aggregation = server"
+            )
+        if (train.schedule == "steps") != bool(train.milestones):
+            raise ValueError("train.milestones: give them with schedule = steps, and only then")
+        if list(train.milestones) != sorted(set(train.milestones)):
+            raise ValueError("train.milestones: epochs must increase")
+        if train.warmup_epochs > train.epochs:
+            raise ValueError(f"train.warmup_epochs: {train.warmup_epochs} of {train.epochs} epochs")
+        if train.nesterov and (train.optimizer != "sgd" or train.momentum == 0):
+            raise ValueError("train.nesterov: needs optimizer = sgd with momentum")
+        if self.codec.rate != "fixed":
+            self._rate_fits()
+        return self
+
+    def _rate_fits(self) -> None:
+        if self.codec.up == "none":
+            raise ValueError(
+                f"codec.rate: there is no codec.up whose rate could be chosen; use {', '.join(FAMILIES)}"
+            )
+        try:
+            up = codec(self.codec.up)
+            if self.codec.follows_link:
+                bounds = AutoRate.parse(self.codec.rate)
+                ladder(up, bounds.min, bounds.max)
+            else:
+                planned(self.codec.rate, up, self.train.epochs)
+        except CutlayerError as error:
+            raise ValueError(f"codec.rate: {error}") from None
+
+    def identity(self) -> dict[str, Any]:
+        """The settings that a checkpoint must share to be continued: all that shape the results."""
+        settings: dict[str, Any] = json.loads(self.model_dump_json())
+        del settings["output"]
+        if not self.codec.follows_link:
+            # Otherwise the link decides what is sent.
+            del settings["link"]
+        for name in ("root", "cache_dir"):
+            del settings["data"][name]
+        for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
+            del settings["train"][name]
+        return settings
+
+    def to_json(self) -> str:
+        """The resolved configuration as JSON."""
+        return self.model_dump_json(indent=2)
+
+    def to_toml(self) -> str:
+        """The resolved configuration as TOML, which `load` reads back to an equal one."""
+        return to_toml(json.loads(self.model_dump_json()))
+
+
+def from_mapping(settings: Mapping[str, Any], where: str = "configuration") -> Config:
+    """Check plain settings, as from TOML or JSON."""
+    try:
+        return Config.model_validate(dict(settings))
+    except ValidationError as error:
+        raise ConfigError(explain(error, Config, where)) from None
+
+
+def load(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
+    """Read a TOML file, or take the defaults, and apply overrides such as `train.epochs=5`."""
+    settings: dict[str, Any] = {}
+    if path is not None:
+        try:
+            settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not TOML: {error}") from None
+    return from_mapping(parse_overrides(settings, overrides), str(path or "configuration"))

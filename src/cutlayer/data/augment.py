@@ -1,0 +1,162 @@
+"""The paper's augmentations, on whole batches of tensors.
+
+What happens to a batch is a function of (seed, client, epoch, step) and nothing else. No image is
+touched alone: positions are drawn for all images at once and the pixels fetched in one gather.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from cutlayer.data.dataset import Dataset
+from cutlayer.data.known import KNOWN, Statistics, statistics
+from cutlayer.data.seeds import generator
+from cutlayer.errors import DataError
+
+# CIFAR: zeros on each side before a crop of the old size.
+_PADDING = 4
+
+# ImageNet: the area and the aspect ratio (width by height) of the part that is cut out.
+_AREA = (0.08, 1.0)
+_ASPECT = (3 / 4, 4 / 3)
+_TRIES = 10
+
+
+def crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
+    """Pad with zeros, cut out the old size at a random place, mirror half of the images."""
+    count, channels, height, width = images.shape
+    padded = F.pad(images, (_PADDING,) * 4)
+    places = 2 * _PADDING + 1
+    top = torch.randint(places, (count, 1), generator=rng)
+    left = torch.randint(places, (count, 1), generator=rng)
+    mirror = torch.rand(count, 1, generator=rng) < 0.5
+    rows = top + torch.arange(height)
+    across = torch.arange(width)
+    columns = left + torch.where(mirror, across.flip(0), across)
+    # One gather does the crop and the mirror; with rows and columns apart it takes four times as
+    # long.
+    flat = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
+    flat = flat.to(images.device).view(count, 1, -1).expand(-1, channels, -1)
+    return padded.flatten(2).gather(2, flat).view(count, channels, height, width)
+
+
+def resized_crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
+    """Cut out a random part, scale it to `size` x `size`, mirror half of the images."""
+    count, _, height, width = images.shape
+    size = size or min(height, width)
+    high, wide = _random_parts(count, height, width, rng)
+    top = (torch.rand(count, generator=rng) * (height - high + 1)).floor()
+    left = (torch.rand(count, generator=rng) * (width - wide + 1)).floor()
+    mirror = torch.where(torch.rand(count, generator=rng) < 0.5, -1.0, 1.0)
+    # The part as an affine map of the target's square [-1, 1] into the image's.
+    theta = torch.zeros(count, 2, 3)
+    theta[:, 0, 0] = wide / width * mirror
+    theta[:, 0, 2] = (2 * left + wide) / width - 1
+    theta[:, 1, 1] = high / height
+    theta[:, 1, 2] = (2 * top + high) / height - 1
+    theta = theta.to(images.device)
+    grid = F.affine_grid(theta, [count, images.shape[1], size, size], align_corners=False)
+    return F.grid_sample(images.float(), grid, padding_mode="border", align_corners=False)
+
+
+def _random_parts(count: int, height: int, width: int, rng: Generator) -> tuple[Tensor, Tensor]:
+    """Draw heights and widths of parts that fit into the image.
+
+    Ten draws for each image, of which the first that fits counts; if none does, the whole image.
+    """
+    draws = torch.rand(2, count, _TRIES, generator=rng)
+    area = (_AREA[0] + (_AREA[1] - _AREA[0]) * draws[0]) * (height * width)
+    low, high = math.log(_ASPECT[0]), math.log(_ASPECT[1])
+    aspect = (low + (high - low) * draws[1]).exp()
+    tall, wide = (area / aspect).sqrt().round(), (area * aspect).sqrt().round()
+    fits = (tall >= 1) & (tall <= height) & (wide >= 1) & (wide <= width)
+    first = fits.int().argmax(1, keepdim=True)
+    fitting = fits.any(1)
+    return (
+        torch.where(fitting, tall.gather(1, first)[:, 0], float(height)),
+        torch.where(fitting, wide.gather(1, first)[:, 0], float(width)),
+    )
+
+
+def unchanged(images: Tensor, size: int | None, rng: Generator) -> Tensor:
+    """Return the images as they are, cut to `size` at the centre."""
+    return centre(images, size)
+
+
+def centre(images: Tensor, size: int | None) -> Tensor:
+    """Cut out the centre; images that are no larger stay as they are."""
+    if size is None or images.dim() != 4:
+        return images
+    top, left = (max(0, side - size) // 2 for side in images.shape[2:])
+    return images[:, :, top : top + size, left : left + size]
+
+
+#: Every augmentation by name. Each takes a batch, the side of the result, and a generator.
+AUGMENTATIONS: dict[str, Callable[[Tensor, int | None, Generator], Tensor]] = {
+    "none": unchanged,
+    "crop-flip": crop_flip,
+    "resized-crop-flip": resized_crop_flip,
+}
+
+
+@dataclass(frozen=True)
+class Augment:
+    """Turn uint8 batches into what the model takes: augmented for training, plain for tests."""
+
+    name: str
+    statistics: Statistics
+    size: int | None = None
+
+    @staticmethod
+    def of(train: Dataset, name: str = "auto", size: int | None = None) -> Augment:
+        """Return the augmentation of a data set: the paper's, or the one that is named.
+
+        `size` is the side of the result where that differs from the stored images; ImageNet
+        stored at 256 is trained at 224.
+        """
+        known = KNOWN.get(train.name)
+        if name == "auto":
+            name = known.augmentation if known else "none"
+        if name not in AUGMENTATIONS:
+            raise DataError(f"no augmentation {name!r}; choose from auto, {', '.join(AUGMENTATIONS)}")
+        if name != "none" and train.images.dim() != 4:
+            raise DataError(
+                f"augmentation {name!r} needs images [C, H, W], {train.name} has samples of "
+                f"shape {list(train.shape)}; use augmentation 'none'"
+            )
+        if size is not None and (train.images.dim() != 4 or size > min(train.shape[1:])):
+            raise DataError(
+                f"samples of shape {list(train.shape)} cannot be cut to {size}x{size}; "
+                "load them with a larger size"
+            )
+        if name == "crop-flip" and size is not None and train.shape[1:] != (size, size):
+            raise DataError(
+                f"augmentation 'crop-flip' keeps the size {train.shape[1]}x{train.shape[2]}; "
+                f"load the data with size={size} instead"
+            )
+        return Augment(name, statistics(train), size)
+
+    def train(self, images: Tensor, *, seed: int, client: int, epoch: int, step: int) -> Tensor:
+        """Augment and normalize the batch of one step: same arguments, same bits."""
+        rng = generator("augment", seed, client, epoch, step)
+        return self._normalize(AUGMENTATIONS[self.name](images, self.size, rng), images.dtype)
+
+    def test(self, images: Tensor) -> Tensor:
+        """Normalize a batch, cut to size at the centre."""
+        return self._normalize(centre(images, self.size), images.dtype)
+
+    def _normalize(self, images: Tensor, stored: torch.dtype) -> Tensor:
+        if stored == torch.float32:
+            return images
+        mean, std = (
+            torch.tensor(values, device=images.device).view(1, -1, 1, 1)
+            for values in (self.statistics.mean, self.statistics.std)
+        )
+        # (pixel / 255 - mean) / std, as one multiplication and one addition.
+        return images.to(torch.float32).mul(1 / (255 * std)).sub_(mean / std)

@@ -1,0 +1,176 @@
+"""Find a data set by name or by what a path holds, and load one split of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from cutlayer.data.custom import is_custom, load_custom
+from cutlayer.data.dataset import Dataset
+from cutlayer.data.formats import folder, parquet
+from cutlayer.data.formats.assemble import assemble
+from cutlayer.data.formats.cifar import load_cifar
+from cutlayer.data.formats.cifar_files import LAYOUTS, find_cifar
+from cutlayer.data.formats.digits import load_digits
+from cutlayer.data.known import KNOWN
+from cutlayer.data.request import Progress, Request, Split
+from cutlayer.data.stratify import stratified
+from cutlayer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Loader:
+    """A kind of data on disk: how to tell it, how to read it, how to describe it."""
+
+    holds: Callable[[Path], bool]
+    load: Callable[[Path, Request], Dataset]
+    layout: str
+
+
+def _load_parquet(path: Path, request: Request) -> Dataset:
+    return assemble(path, *parquet.find_records(path, request.split), request)
+
+
+def _load_folder(path: Path, request: Request) -> Dataset:
+    return assemble(path, *folder.find_records(path, request.split), request)
+
+
+#: Every kind of data on disk, in the order in which a path is tried.
+LOADERS = {
+    "cifar": Loader(
+        holds=lambda path: find_cifar(path) is not None,
+        load=load_cifar,
+        layout="an official CIFAR archive, its extracted folder, or the folder with either: "
+        + ", ".join(layout.archive for layout in LAYOUTS),
+    ),
+    "parquet": Loader(
+        holds=lambda path: bool(parquet.find_shards(path)),
+        load=_load_parquet,
+        layout="Parquet as on the Hugging Face hub: train-*.parquet and test-* or validation-*, "
+        "or one file; columns img or image, and label or fine_label",
+    ),
+    "folder": Loader(
+        holds=folder.is_image_folder,
+        load=_load_folder,
+        layout="images in train/<class>/ and val/<class>/, or in <class>/ alone",
+    ),
+}
+
+# Where a data set that is asked for by name may lie under the root.
+_PLACES = {
+    "cifar10": ("cifar10", "cifar-10"),
+    "cifar100": ("cifar100", "cifar-100"),
+    "imagenet": ("imagenet", "imagenet-1k", "ILSVRC2012"),
+}
+
+
+def load(
+    source: str | Path,
+    split: Split = "train",
+    *,
+    root: str | Path = ".",
+    size: int | None = None,
+    channels: int | None = None,
+    test_fraction: float = 0.1,
+    split_seed: int = 0,
+    limit: int | None = None,
+    cache_dir: str | Path | None = None,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Dataset:
+    """Load the train or the test split of a data set, decoded once into uint8.
+
+    `source` is `digits`; a path; `cifar10`, `cifar100` or `imagenet`, looked for under `root`;
+    one of these names with a path, as in `cifar10:/data/c10`; or a user's own
+    `package.module:dataset`. The kind of data at a path is told by what is there. The other
+    settings are those of `Request`.
+
+        train = load("cifar-10-python.tar.gz")
+        test = load("cifar-10-python.tar.gz", "test")
+    """
+    request = Request(
+        split=split,
+        size=size,
+        channels=channels,
+        test_fraction=test_fraction,
+        split_seed=split_seed,
+        limit=limit,
+        cache_dir=None if cache_dir is None else Path(cache_dir),
+        workers=workers,
+        progress=progress,
+    )
+    return _finished(_load(str(source), Path(root), request), request)
+
+
+def load_both(source: str | Path, **settings: Any) -> tuple[Dataset, Dataset]:
+    """Load train and test with the settings of `load`, and make sure that they fit each other."""
+    train = load(source, "train", **settings)
+    # What a few images of the test part look like must not decide otherwise than the train part.
+    if settings.get("channels") is None and train.shape[0] in (1, 3):
+        settings["channels"] = train.shape[0]
+    test = load(source, "test", **settings)
+    if train.shape != test.shape or train.classes != test.classes:
+        raise DataError(
+            f"{source}: train has samples {list(train.shape)} of {train.classes} classes, "
+            f"test {list(test.shape)} of {test.classes}; give a size that both are scaled to"
+        )
+    return train, test
+
+
+def _load(source: str, root: Path, request: Request) -> Dataset:
+    if source == "digits":
+        return load_digits(request)
+    name, _, rest = source.partition(":")
+    if name in _PLACES:
+        path = Path(rest) if rest else _place(name, root)
+        dataset = _load_path(path, request)
+        expected = KNOWN[name].classes
+        if expected is not None and dataset.classes != expected:
+            raise DataError(f"{path}: {dataset.classes} classes, but {name} has {expected}")
+        return replace(dataset, name=name)
+    if is_custom(source) and not Path(source).exists():
+        train, test = load_custom(source)
+        return train if request.split == "train" else test
+    return _load_path(Path(source), request)
+
+
+def _load_path(path: Path, request: Request) -> Dataset:
+    accepted = "".join(f"\n  {loader.layout}" for loader in LOADERS.values())
+    if not path.exists():
+        raise DataError(f"{path.absolute()}: nothing there. A data set is digits, or{accepted}")
+    for loader in LOADERS.values():
+        if loader.holds(path):
+            return loader.load(path, request)
+    raise DataError(f"{path.absolute()}: no data set that can be read. It may be{accepted}")
+
+
+def _place(name: str, root: Path) -> Path:
+    """Return where a known data set lies under the root; none is ever fetched from the network."""
+    official = [x for layout in LAYOUTS if layout.name == name for x in (layout.folder, layout.archive)]
+    choices = [root / place for place in (*_PLACES[name], *official)]
+    for choice in choices:
+        if choice.exists():
+            return choice
+    raise DataError(
+        f"{name} is not under {root.absolute()}; looked for "
+        f"{', '.join(choice.name for choice in choices)}. Fetch it there, or give its path"
+    )
+
+
+def _finished(dataset: Dataset, request: Request) -> Dataset:
+    """Apply limit and size to data that came in one piece; records were decoded that way."""
+    if request.limit is not None and request.limit < len(dataset):
+        dataset = dataset.select(stratified(dataset.labels, request.limit, request.split_seed))
+    images, size = dataset.images, request.size
+    if size is None or images.dtype != torch.uint8 or images.shape[2:] == (size, size):
+        return dataset
+    scaled = [
+        F.interpolate(piece.float(), (size, size), mode="bilinear", antialias=True)
+        for piece in torch.split(images, 1024)
+    ]
+    return replace(dataset, images=torch.cat([piece.round().byte() for piece in scaled]))

@@ -1,0 +1,92 @@
+"""What must be known of the data to use a trained model without them.
+
+A run directory holds a card, `data.json`: shape and classes, how pixels are normalized, and how many
+samples each client had. With it a model can be rebuilt, exported and used where the training data never
+were.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from cutlayer.data import Augment, Dataset, Statistics
+from cutlayer.errors import FileError
+from cutlayer.files import write_whole
+from cutlayer.protocol.build import Data
+
+NAME = "data.json"
+
+
+@dataclass(frozen=True)
+class Card:
+    """The data of a run, without the data."""
+
+    name: str
+    shape: tuple[int, ...]
+    pixels: bool
+    """Whether samples are uint8 images; otherwise float32 features, used as they are."""
+    classes: int
+    class_names: tuple[str, ...] | None
+    augment: str
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    size: int | None
+    samples: tuple[int, ...]
+    """How many each client has."""
+
+    @staticmethod
+    def of(data: Data) -> Card:
+        """The card of these data."""
+        train, augment = data.train, data.augment
+        return Card(
+            name=train.name,
+            shape=train.shape,
+            pixels=train.images.dtype == torch.uint8,
+            classes=train.classes,
+            class_names=train.class_names,
+            augment=augment.name,
+            mean=augment.statistics.mean,
+            std=augment.statistics.std,
+            size=augment.size,
+            samples=tuple(len(part) for part in data.parts),
+        )
+
+    def write(self, directory: str | Path) -> None:
+        """Put the card into a run directory."""
+        write_whole(Path(directory, NAME), json.dumps(asdict(self), indent=2) + "\n")
+
+    @staticmethod
+    def read(directory: str | Path) -> Card:
+        """The card in a run directory."""
+        path = Path(directory, NAME)
+        try:
+            return Card.parse(json.loads(path.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise FileError(f"{path}: cannot be read ({error.strerror}); is {directory} a run?") from error
+        except (ValueError, TypeError, AttributeError) as error:
+            raise FileError(f"{path}: is damaged ({error})") from error
+
+    @staticmethod
+    def parse(found: dict[str, Any]) -> Card:
+        """The card in plain JSON."""
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        return Card(**values)
+
+    def preprocess(self) -> Augment:
+        """What turns stored samples into what the model takes."""
+        return Augment(self.augment, Statistics(self.mean, self.std), self.size)
+
+    def stand_in(self) -> Data:
+        """Blank data of the same form, for code that only wants to know the form. Takes no memory."""
+        total = sum(self.samples)
+        blank = torch.zeros(1, *self.shape, dtype=torch.uint8 if self.pixels else torch.float32)
+        labels = torch.zeros(total, dtype=torch.int64)
+        images = blank.expand(total, *self.shape)
+        train = Dataset(images, labels, self.classes, self.class_names, self.name)
+        parts = torch.split(torch.arange(total), list(self.samples))
+        return Data(train, train.select(torch.tensor([0])), self.preprocess(), tuple(parts))

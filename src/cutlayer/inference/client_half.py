@@ -1,0 +1,124 @@
+"""The client's side of a trained model: all that a device needs for split inference."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from cutlayer.codecs import Codec
+from cutlayer.config.schema import Config, from_mapping
+from cutlayer.data.spec import Card
+from cutlayer.errors import DataError, FileError
+from cutlayer.protocol.build import prepare_model
+from cutlayer.protocol.run_codecs import resolve
+from cutlayer.split import Part
+from cutlayer.training.load_run import Trained, open_run
+
+
+@dataclass(frozen=True)
+class ClientSide:
+    """Head (and tail, in a U-shape) of a trained model, what samples look like, and the codecs."""
+
+    config: Config
+    card: Card
+    parts: tuple[Part, ...]
+
+    @staticmethod
+    def of(trained: Trained) -> ClientSide:
+        """The client's side of a run."""
+        head, _, *tail = trained.parts
+        return ClientSide(trained.config, trained.card, (head, *tail))
+
+    @staticmethod
+    def load(source: str | Path, at: str = "last") -> ClientSide:
+        """From a run's directory, or from what `cutlayer export --part client` wrote."""
+        path = Path(source)
+        if path.is_dir():
+            return ClientSide.of(open_run(path, at))
+        try:
+            data = path.read_bytes()
+            tensors = safetensors.torch.load(data)
+            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            about = json.loads(metadata["cutlayer"])
+            settled, card = from_mapping(about["settings"], str(path)), Card.parse(about["card"])
+        except OSError as error:
+            raise FileError(
+                f"{path}: cannot be read ({error.strerror}); give a run or an exported half"
+            ) from error
+        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+            raise FileError(
+                f"{path}: is not the client's half of a run ({error}); make it with: "
+                "cutlayer export RUN --part client"
+            ) from error
+        if about["part"] != "client":
+            raise FileError(f"{path}: is the {about['part']} part; export the client's: --part client")
+        _, parts = prepare_model(settled, card.stand_in().train)
+        head, _, *tail = parts
+        for part in (head, *tail):
+            own = {name: tensors[name] for name in part.state_dict() if name in tensors}
+            try:
+                part.load_state_dict(own)
+            except RuntimeError as error:
+                raise FileError(f"{path}: does not fit the model that it names ({error})") from error
+            part.eval()
+        return ClientSide(settled, card, (head, *tail))
+
+    @property
+    def head(self) -> Part:
+        """From samples to smashed data."""
+        return self.parts[0]
+
+    @property
+    def tail(self) -> Part | None:
+        """U-shape: from the server's activations to logits."""
+        return self.parts[1] if len(self.parts) > 1 else None
+
+    @property
+    def up(self) -> Codec:
+        """The codec of smashed data, without random choices."""
+        return resolve(self.config.codec.up).deterministic()
+
+    @property
+    def down(self) -> Codec:
+        """U-shape: the codec of the server's activations."""
+        return resolve(self.config.codec.down).deterministic()
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the half: by it the server knows whether the two halves belong together."""
+        state = {
+            k: t.detach().cpu().contiguous().clone() for p in self.parts for k, t in p.state_dict().items()
+        }
+        return hashlib.sha256(safetensors.torch.save(dict(sorted(state.items())))).hexdigest()
+
+    @torch.no_grad()
+    def smash(self, images: Tensor) -> Tensor:
+        """The smashed data of samples as they are stored: uint8 images or features."""
+        expected, given = self.card.shape, tuple(images.shape[1:])
+        if given != expected:
+            raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
+        found: Tensor = self.head(self.card.preprocess().test(images))
+        return found
+
+
+def about_half(trained: Trained) -> dict[str, Any]:
+    """What an exported half says about itself, so that `ClientSide.load` needs nothing else. No paths."""
+    settled = trained.config
+    return {
+        "settings": {
+            "seed": settled.seed,
+            "model": settled.model.model_dump(),
+            "codec": settled.codec.model_dump(),
+            "train": {"mode": settled.train.mode},
+        },
+        "card": asdict(trained.card),
+    }

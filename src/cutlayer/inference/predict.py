@@ -1,0 +1,73 @@
+"""Inference with a trained split model: both halves, and the codec between them, as in training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from cutlayer.codecs import decode
+from cutlayer.errors import DataError
+from cutlayer.protocol.run_codecs import resolve
+from cutlayer.training.load_run import Trained
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model says of one sample."""
+
+    index: int
+    label: int
+    probability: float
+    top: tuple[int, ...]
+    """Up to five labels, the most likely first."""
+
+
+class Predictor:
+    """Runs samples through the client's half, the codec, and the server's half, in batches.
+
+    `codec` tries another codec than the one that the model was trained with. Random codecs take the
+    form that they have in evaluation. `bytes` counts what crossed the cut, frame by frame.
+    """
+
+    def __init__(self, trained: Trained, codec: str | None = None) -> None:
+        self._trained = trained
+        settings = trained.config.codec
+        # In a U-shape the second crossing goes down to the client.
+        self._codecs = [resolve(spec).deterministic() for spec in (codec or settings.up, settings.down)]
+        self._preprocess = trained.card.preprocess()
+        self.bytes = 0
+        self.raw_bytes = 0
+
+    @torch.no_grad()
+    def logits(self, images: Tensor) -> Tensor:
+        """The model's output for a batch of samples as they are stored: uint8 images or features."""
+        expected, given = self._trained.card.shape, tuple(images.shape[1:])
+        if given != expected:
+            raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
+        x = self._preprocess.test(images)
+        *fronts, last = self._trained.parts
+        for part, codec in zip(fronts, self._codecs, strict=False):
+            x = part(x)
+            frame = codec.encode(x)
+            self.bytes += len(frame)
+            self.raw_bytes += 4 * x.numel()
+            x = decode(frame)
+        return last(x)  # type: ignore[no-any-return]
+
+    def __call__(self, images: Tensor, batch: int = 256) -> Iterator[Prediction]:
+        """Predict sample by sample, in order."""
+        return predictions(self.logits, images, batch)
+
+
+def predictions(logits: Callable[[Tensor], Tensor], images: Tensor, batch: int = 256) -> Iterator[Prediction]:
+    """What a model says of each sample, in order."""
+    index = 0
+    for piece in torch.split(images, batch):
+        probabilities = logits(piece).softmax(1)
+        values, labels = probabilities.topk(min(5, probabilities.shape[1]), dim=1)
+        for value, row in zip(values.tolist(), labels.tolist(), strict=True):
+            yield Prediction(index, row[0], value[0], tuple(row))
+            index += 1

@@ -1,0 +1,67 @@
+"""Samples to predict: a data set, one image, or a folder of images that nobody has labelled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from cutlayer.data import load
+from cutlayer.data.formats.decode import decode_all
+from cutlayer.data.formats.encoded import Record
+from cutlayer.data.formats.folder import SUFFIXES
+from cutlayer.data.request import Split
+from cutlayer.data.spec import Card
+from cutlayer.errors import DataError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples as a model's card wants them; labels and names where there are any."""
+
+    images: Tensor
+    labels: Tensor | None = None
+    names: tuple[str, ...] | None = None
+
+
+def samples(source: str, card: Card, split: Split, root: str | Path, limit: int | None) -> Samples:
+    """Load samples in the shape that the model was trained on; images are scaled to it."""
+    files = _plain_images(Path(source))[:limit]
+    if files:
+        return Samples(_decode(files, card), names=tuple(file.name for file in files))
+    square = card.pixels and card.shape[-1] == card.shape[-2]
+    found = load(
+        source,
+        split,
+        root=root,
+        size=card.shape[-1] if square else None,
+        channels=card.shape[0] if card.pixels and card.shape[0] in (1, 3) else None,
+        limit=limit,
+    )
+    if found.shape != card.shape:
+        raise DataError(
+            f"{source}: samples have the shape {list(found.shape)}, but the model was trained on "
+            f"{list(card.shape)}"
+        )
+    # Labels of other classes say nothing about this model's predictions.
+    named = None not in (found.class_names, card.class_names)
+    same = found.classes == card.classes and (not named or found.class_names == card.class_names)
+    return Samples(found.images, found.labels if same else None)
+
+
+def _plain_images(path: Path) -> list[Path]:
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return [path]
+    if not path.is_dir():
+        return []
+    return sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+
+
+def _decode(files: list[Path], card: Card) -> Tensor:
+    if not card.pixels or len(card.shape) != 3 or card.shape[1] != card.shape[2]:
+        raise DataError(f"the model takes samples of shape {list(card.shape)}, not square images")
+    images = torch.empty(len(files), *card.shape, dtype=torch.uint8)
+    decode_all(images.numpy(), (Record(file, str(file)) for file in files), card.shape[-1], None, None)
+    return images

@@ -1,0 +1,146 @@
+"""Split inference on the server: its half of a trained model as a service."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+
+import grpc
+import torch
+from torch import Tensor
+
+from cutlayer.codecs import decode
+from cutlayer.errors import CutlayerError, MessageError
+from cutlayer.inference.batcher import Batcher, Batching
+from cutlayer.inference.client_half import ClientSide
+from cutlayer.inference.service import INFERENCE, InferenceService
+from cutlayer.protocol.run_codecs import resolve
+from cutlayer.training.load_run import Trained
+from cutlayer.wire import log
+from cutlayer.wire.grpc.health import add_health
+from cutlayer.wire.metrics import Metrics
+from cutlayer.wire.security.credentials import SERVER_OPTIONS, ServerSecurity
+
+#: Beyond the tensor itself: header, and a codec that is worse than none.
+_ROOM = 1 << 16
+
+
+class ServerSide:
+    """The server's half of a trained model as an engine for the batcher.
+
+    Batch norm is in evaluation mode, so no sample depends on those beside it: an answer is the same in any
+    batch, up to the order in which the machine adds floats.
+    """
+
+    def __init__(self, trained: Trained, samples: int, metrics: Metrics | None = None) -> None:
+        side = ClientSide.of(trained)
+        card = trained.card
+        blank = torch.zeros(1, *card.shape, dtype=torch.uint8 if card.pixels else torch.float32)
+        self.shape = tuple(side.smash(blank).shape[1:])
+        self.max_elements = samples * torch.Size(self.shape).numel()
+        self.digest = side.digest
+        self._body = trained.parts[1]
+        self._down = side.down if side.tail is not None else resolve("none")
+        self._metrics = metrics
+
+    def admit(self, request: bytes) -> tuple[Tensor, int]:
+        """The smashed data in a frame, if they can be those of this model."""
+        x = decode(request, max_elements=self.max_elements)
+        if tuple(x.shape[1:]) != self.shape or x.dtype != torch.float32:
+            raise MessageError(
+                f"smashed data of shape {list(x.shape)} and type {str(x.dtype).removeprefix('torch.')}; this "
+                f"model takes float32 of shape [samples, {', '.join(map(str, self.shape))}]"
+            )
+        return x, len(x)
+
+    @torch.inference_mode()
+    def infer(self, items: Sequence[Tensor]) -> list[bytes | CutlayerError]:
+        """One pass for all; each answer in a frame of its own, encoded alone."""
+        outputs = self._body(torch.cat(list(items)) if len(items) > 1 else items[0])
+        if self._metrics is not None:
+            self._metrics.inferred(len(items), len(outputs))
+        answers: list[bytes | CutlayerError] = []
+        for output in torch.split(outputs, [len(item) for item in items]):
+            try:
+                answers.append(self._down.encode(output))
+            except CutlayerError as error:  # values that overflowed are the fault of that request
+                answers.append(error)
+        return answers
+
+
+@dataclass(frozen=True)
+class Serving:
+    """Where and how a model is served."""
+
+    address: str = "127.0.0.1:50551"
+    security: ServerSecurity = field(default_factory=ServerSecurity)
+    insecure: bool = False
+    batching: Batching = field(default_factory=Batching)
+    metrics: int | None = None
+    """The port for Prometheus, on loopback."""
+    ready: Callable[[int], None] = lambda port: None
+    """Called with the port when requests can come."""
+
+
+def serve_inference(trained: Trained, serving: Serving) -> None:
+    """Answer requests until SIGINT or SIGTERM; those that are under way are finished."""
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with suppress(ValueError, RuntimeError):  # not in the main thread: the caller has other means
+                loop.add_signal_handler(number, stop.set)
+        async with running(trained, serving) as port:
+            serving.ready(port)
+            await stop.wait()
+
+    asyncio.run(main())
+
+
+class running:  # noqa: N801, reads as `async with running(...)`
+    """A server at work, in this event loop."""
+
+    def __init__(self, trained: Trained, serving: Serving) -> None:
+        self.metrics = Metrics()
+        self.serving = serving
+        self.side = ServerSide(trained, serving.batching.samples, self.metrics)
+        self.batcher = Batcher(self.side, serving.batching)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> int:
+        try:
+            return await self._start()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+
+    async def _start(self) -> int:
+        serving, side = self.serving, self.side
+        await self._stack.enter_async_context(self.batcher)
+        limit = ("grpc.max_receive_message_length", 4 * side.max_elements + _ROOM)
+        server = grpc.aio.server(
+            options=[*SERVER_OPTIONS, limit],
+            # A few more than wait at most: refusals and health checks.
+            maximum_concurrent_rpcs=serving.batching.pending + 16,
+        )
+        service = InferenceService(self.batcher, side.digest, serving.security.identify, self.metrics)
+        server.add_generic_rpc_handlers((service.handler(),))
+        health = add_health(server, [INFERENCE])
+        port = serving.security.bind(server, serving.address, insecure=serving.insecure)
+        if serving.metrics is not None:
+            self._stack.callback(self.metrics.close)
+            self.metrics.serve(serving.metrics)
+        await server.start()
+        self._stack.push_async_callback(server.stop, 10.0)
+        self._stack.push_async_callback(health.leave)
+        await health.serving(True)
+        log.event("serving", model=side.digest[:12], address=serving.address, port=port)
+        return port
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+        log.event("stopped", passes=self.batcher.passes)

@@ -1,0 +1,105 @@
+"""From a configuration to data, models and optimizers."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from cutlayer.config.schema import Config, TrainConfig
+from cutlayer.data import Augment, Dataset, Partition, load_both, partition
+from cutlayer.models import build, cut_module
+from cutlayer.split import Part, cut
+from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
+from cutlayer.split.server import ServerHalf
+
+
+@dataclass(frozen=True)
+class Data:
+    """The data of a run, and who has which of them."""
+
+    train: Dataset
+    test: Dataset
+    augment: Augment
+    parts: Partition
+
+
+def prepare_data(config: Config) -> Data:
+    """Load both splits and share the training samples among the clients."""
+    settings = config.data
+    train, test = load_both(
+        settings.source,
+        root=settings.root,
+        size=settings.size,
+        limit=settings.limit,
+        cache_dir=settings.cache_dir,
+    )
+    parts = partition(settings.partition, train.labels, config.train.clients, config.seed)
+    return Data(train, test, Augment.of(train, settings.augment), parts)
+
+
+def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part, ...]]:
+    """Build the model for these data and cut it: the whole, and its parts, which share its weights."""
+    shape = train.shape
+    model = build(
+        config.model.name,
+        classes=train.classes,
+        width=config.model.width,
+        in_channels=shape[0],
+        image_size=shape[-1],
+        seed=config.seed,
+    )
+    if config.model.layout == "channels_last":
+        # Convolutions follow the layout of their weights, whatever their input has.
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    at = config.model.cut
+    if isinstance(at, str):
+        return model, cut(model, cut_module(config.model.name, at))
+    return model, cut(model, (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1])))
+
+
+def optimizer_maker(train: TrainConfig) -> MakeOptimizer:
+    """What makes the optimizer of a half. The learning rate is set anew at each step."""
+
+    def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        if train.optimizer == "adamw":
+            return torch.optim.AdamW(parameters, lr=train.lr, weight_decay=train.weight_decay)
+        return torch.optim.SGD(
+            parameters,
+            lr=train.lr,
+            momentum=train.momentum,
+            weight_decay=train.weight_decay,
+            nesterov=train.nesterov,
+        )
+
+    return make
+
+
+def shares_model(train: TrainConfig) -> bool:
+    """Whether all clients hold the same weights at every step, so that one process needs them once."""
+    return train.clients > 1 and train.sync == "step" and train.mode != "relay"
+
+
+def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
+    """The half of one client that has a model of its own."""
+    return ClientHalf(ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train)))
+
+
+def shared_sizes(half: ClientHalf) -> tuple[int, int]:
+    """How many elements a client's vector of gradients or weights has, and that of its buffers."""
+    return sum(p.numel() for p in half.model.parameters), half.buffer_vector().numel()
+
+
+def make_server(config: Config, parts: tuple[Part, ...]) -> ServerHalf:
+    """The server's half."""
+    return ServerHalf(parts[1], optimizer_maker(config.train))
+
+
+def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:
+    """The halves of all clients in one process."""
+    first = make_client(config, parts)
+    if shares_model(config.train):
+        return [ClientHalf(first.model, shared=True) for _ in range(config.train.clients)]
+    own, make = first.model.parts, optimizer_maker(config.train)
+    others = range(1, config.train.clients)
+    return [first, *(ClientHalf(ClientModel(copy.deepcopy(own), make)) for _ in others)]

@@ -1,0 +1,108 @@
+"""The cells of an experiment that are finished: `records.jsonl`, which only grows.
+
+Lines are of three kinds: `settings` once at the top, `session` for each process that went on with it, and
+`cell` for each finished cell. A cell that has its line is never computed again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cutlayer.errors import ConfigError, FileError, RecordError
+from cutlayer.training.lock import lock
+from cutlayer.training.records import to_json
+
+NAME = "records.jsonl"
+Record = dict[str, Any]
+
+
+class Cells:
+    """The finished cells of one experiment, in its folder."""
+
+    def __init__(self, folder: str | Path, settings: Mapping[str, Any]) -> None:
+        self.path = Path(folder, NAME)
+        self.finished: dict[str, Record] = {}
+        self.provenance: dict[str, Any] = {}
+        """Of the last session that computed a cell."""
+        self.commands: list[str] = []
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a+b", buffering=0)
+        except OSError as error:
+            raise FileError(f"{self.path}: results cannot be written there ({error.strerror})") from error
+        try:
+            lock(self._file, f"{self.path}: another process is computing this; wait for it")
+            made_with = self._read()
+            plain = json.loads(to_json(settings))
+            if made_with is None:
+                self._write({"kind": "settings", "settings": plain})
+            elif made_with != plain:
+                raise ConfigError(self._differences(made_with, plain))
+        except BaseException:
+            self.close()
+            raise
+
+    def session(self, provenance: Mapping[str, Any]) -> None:
+        """Say who computes what comes next."""
+        self.provenance = dict(provenance)
+        self._remember(str(provenance.get("command", "")))
+        self._write({"kind": "session", "provenance": self.provenance})
+
+    def add(self, key: str, record: Mapping[str, Any]) -> None:
+        """Keep a finished cell."""
+        self.finished[key] = json.loads(to_json(record))
+        self._write({"kind": "cell", "cell": key, **record})
+
+    def close(self) -> None:
+        """Finish. Nothing is lost without it."""
+        self._file.close()
+
+    def _read(self) -> dict[str, Any] | None:
+        settings: dict[str, Any] | None = None
+        whole = 0
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line) if line.endswith(b"\n") else None
+                kind = record.pop("kind") if record is not None else None
+            except (ValueError, AttributeError, KeyError):
+                kind, record = None, None
+            if record is None:
+                # Only the last line can be torn, by a process that was killed.
+                if number < len(lines):
+                    raise RecordError(f"{self.path}: line {number} is not a record; the file is damaged")
+                break
+            if kind == "settings":
+                settings = record["settings"]
+            elif kind == "session":
+                self.provenance = record["provenance"]
+                self._remember(str(self.provenance.get("command", "")))
+            elif kind == "cell":
+                self.finished[record.pop("cell")] = record
+            whole += len(line)
+        os.ftruncate(self._file.fileno(), whole)
+        return settings
+
+    def _remember(self, command: str) -> None:
+        if command and command not in self.commands:
+            self.commands.append(command)
+
+    def _differences(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+        keys = sorted({*before, *now})
+        told = [f"{k}: {before.get(k)}, now {now.get(k)}" for k in keys if before.get(k) != now.get(k)]
+        return (
+            f"{self.path.parent}: has results of other settings ({'; '.join(told)}). "
+            "Give another --out, or remove that folder to begin anew"
+        )
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        line = (to_json(record) + "\n").encode()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError("the disk is full")
+        except OSError as error:
+            raise FileError(f"{self.path}: cannot be written ({error}); free some space and go on") from error

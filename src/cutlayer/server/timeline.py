@@ -1,0 +1,97 @@
+"""Where the time of a step goes, and what it would be on the given link."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from cutlayer.wire.link.model import Link, VirtualClock
+from cutlayer.wire.messages.types import Report
+from cutlayer.wire.meter import Direction
+
+#: The stages of a step: five at the clients, summed over them, then those at the server.
+STAGES = (
+    "client_data",
+    "client_forward",
+    "client_encode",
+    "client_decode",
+    "client_backward",
+    "server_decode",
+    "server",
+    "server_encode",
+    "sync",
+)
+
+
+class Timeline:
+    """Seconds by stage as measured, and the virtual clock of a run with a link.
+
+    A step is a row of phases. In each, clients work at the same time, each on its own link, then the server
+    waits for the slowest and works: smashed data up and server, gradients down and what is shared up, and
+    one phase more in a U-shape. What the server sends belongs to the phase that follows its work.
+    """
+
+    def __init__(self, *links: Link) -> None:
+        self.links = links
+        """Clients get them in turn; without any, only work counts."""
+        self.clock = VirtualClock()
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._clients: list[dict[int, float]] = []
+        self._server: list[float] = []
+        self._phase = 0
+
+    def begin(self, phases: int) -> None:
+        """Begin a step."""
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._clients = [{} for _ in range(phases)]
+        self._server = [0.0] * phases
+        self._phase = 0
+
+    def advance(self) -> None:
+        """The server's work so far is done, and all clients go on from it."""
+        self._phase += 1
+
+    @contextmanager
+    def server(self, stage: str) -> Iterator[None]:
+        """Work at the server."""
+        began = perf_counter()
+        yield
+        spent = perf_counter() - began
+        self.seconds[stage] += spent
+        self._server[self._phase] += spent
+
+    def up(self, client: int, nbytes: int) -> None:
+        """Messages that go up together."""
+        self._transfer(client, Direction.UP, nbytes, self._phase)
+
+    def down(self, client: int, nbytes: int) -> None:
+        """What the server sends after its work."""
+        self._transfer(client, Direction.DOWN, nbytes, self._phase + 1)
+
+    def turn(self, client: int, nbytes: int) -> None:
+        """What a client gets before its turn, and what came down just before: one latency for both."""
+        self._transfer(client, Direction.DOWN, nbytes, 0)
+
+    def finished(self, client: int, report: Report, nbytes: int) -> None:
+        """What a client says about its turn, and the bytes that it sent at its end."""
+        before = (report.data, report.forward, report.encode)
+        behind = (report.decode, report.backward)
+        for stage, spent in zip(STAGES, (*before, *behind), strict=False):
+            self.seconds[stage] += spent
+        self._add(client, sum(before), 0)
+        self._add(client, sum(behind), -1)
+        self._transfer(client, Direction.UP, nbytes, -1)
+
+    def end(self) -> None:
+        """Put the step on the clock."""
+        for clients, server in zip(self._clients, self._server, strict=True):
+            self.clock.parallel(clients.values())
+            self.clock.add(server)
+
+    def _transfer(self, client: int, direction: Direction, nbytes: int, phase: int) -> None:
+        if self.links:
+            link = self.links[client % len(self.links)]
+            self._add(client, link.seconds(direction, nbytes), phase)
+
+    def _add(self, client: int, seconds: float, phase: int) -> None:
+        line = self._clients[phase]
+        line[client] = line.get(client, 0.0) + seconds

@@ -1,0 +1,91 @@
+"""A run that was trained before: its settings, and its model as any checkpoint has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+
+from cutlayer.config import schema as config
+from cutlayer.config.schema import Config
+from cutlayer.data import spec as card
+from cutlayer.errors import CheckpointError, ConfigError, FileError
+from cutlayer.protocol.build import Data, prepare_data, prepare_model
+from cutlayer.split import Part
+from cutlayer.training import checkpoint
+from cutlayer.training.session import Session
+
+Warn = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A trained model, cut as it was trained."""
+
+    config: Config
+    card: card.Card
+    step: int
+    model: nn.Module
+    parts: tuple[Part, ...]
+
+
+def settings(directory: str | Path, codec: str | None = None) -> Config:
+    """The configuration of a run; with `codec`, as if that one compressed the smashed data."""
+    path = Path(directory, "config.toml")
+    if not path.is_file():
+        raise FileError(f"{directory}: not the directory of a run: it has no config.toml")
+    found = config.load(path)
+    if codec is None:
+        return found
+    changed = found.model_dump()
+    changed["codec"]["up"] = codec
+    return config.from_mapping(changed, str(path))
+
+
+def restore(directory: str | Path, at: str, settled: Config, data: Data, warn: Warn) -> Session:
+    """A session in the state of a checkpoint: `last`, `best`, or a step's number."""
+    session = Session(settled, data)
+    found = find(directory, at, warn)
+    session.restore(found.tensors, found.state["session"])
+    return session
+
+
+def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: None) -> Trained:
+    """The model of a run. Its data are not needed."""
+    settled = settings(directory)
+    known = describe(directory, settled)
+    session = restore(directory, at, settled, known.stand_in(), warn)
+    model, parts = prepare_model(settled, session.data.train)
+    model.load_state_dict(session.model().state_dict())
+    for part in parts:
+        part.eval()
+    return Trained(settled, known, session.number, model.eval(), parts)
+
+
+def describe(directory: str | Path, settled: Config) -> card.Card:
+    """The card of a run's data; where there is none, from the data themselves."""
+    if Path(directory, card.NAME).exists():
+        return card.Card.read(directory)
+    return card.Card.of(prepare_data(settled))
+
+
+def find(directory: str | Path, at: str, warn: Warn) -> checkpoint.Checkpoint:
+    """The checkpoint that is meant."""
+    folder = Path(directory, "checkpoints")
+    steps = checkpoint.steps(folder)
+    if not steps:
+        raise CheckpointError(f"{directory}: the run has no checkpoint yet")
+    if at in ("last", "best"):
+        last = checkpoint.latest(folder, warn)
+        if last is None:
+            raise CheckpointError(f"{directory}: the run has no checkpoint yet")
+        best = last.state.get("best")
+        return checkpoint.load(checkpoint.path_of(folder, best[1])) if at == "best" and best else last
+    if not at.isdecimal():
+        raise ConfigError(f"a checkpoint is 'last', 'best' or the number of a step, not {at!r}")
+    if int(at) not in steps:
+        kept = ", ".join(map(str, steps))
+        raise CheckpointError(f"{directory}: there is no checkpoint of step {at}; there are: {kept}")
+    return checkpoint.load(checkpoint.path_of(folder, int(at)))

@@ -1,0 +1,153 @@
+"""The records of a run: one JSON object a line, in the order in which things happened.
+
+Every record has `kind` (`step` or `epoch`) and `global_step`, the number of steps that were complete
+when it was written: the first step's record has 1, and the record of an epoch has that of its last
+step. Resuming from a checkpoint of step n therefore drops the records beyond n, and goes on writing.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cutlayer.errors import FileError, RecordError
+from cutlayer.training.lock import lock
+
+
+class RecordWriter:
+    """Appends records to a file. Each is on its way to the disk before the call returns.
+
+    >>> with RecordWriter("run/records.jsonl") as records:
+    ...     records.step({"global_step": 1, "loss": 2.3})
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("ab", buffering=0)
+        except OSError as error:
+            raise FileError(f"{self.path}: records cannot be written there ({error.strerror})") from error
+        try:
+            lock(self._file, f"{self.path}: another process is training this run; wait for it")
+            # A killed process may have left half a line, and the next record must not go on from there.
+            self.truncate_after(math.inf)
+        except Exception:
+            self.close()
+            raise
+
+    def step(self, record: Mapping[str, Any]) -> None:
+        """Record one training step."""
+        self._write("step", record)
+
+    def epoch(self, record: Mapping[str, Any]) -> None:
+        """Record the end of an epoch."""
+        self._write("epoch", record)
+
+    def truncate_after(self, global_step: float) -> None:
+        """Drop the records of later steps, and a last line that is torn.
+
+        Steps never decrease, so what is to go is all at the end, and shortening a file is one operation
+        that a kill cannot leave half done.
+        """
+        end = 0
+        for line, record in _lines(self.path):
+            if record is None or record["global_step"] > global_step:
+                break
+            end += len(line)
+        if end != self.path.stat().st_size:
+            os.ftruncate(self._file.fileno(), end)
+
+    def sync(self) -> None:
+        """Wait until all records are on the disk. Call it before a checkpoint that relies on them."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def close(self) -> None:
+        """Finish. Nothing is lost without it."""
+        self._file.close()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write(self, kind: str, record: Mapping[str, Any]) -> None:
+        if not isinstance(record.get("global_step"), int):
+            raise RecordError(f"a record of kind {kind} needs its global_step, a whole number")
+        line = (to_json({"kind": kind, **record}) + "\n").encode()
+        try:
+            # One unbuffered write: what is killed between two records leaves whole lines behind.
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> FileError:
+        return FileError(
+            f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
+        )
+
+
+def read(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The records in a file, oldest first. A last line that was cut off by a crash is left out.
+
+    Values that are not finite were written as null.
+    """
+    for _, record in _lines(Path(path)):
+        if record is not None:
+            yield record
+
+
+def to_json(value: Any) -> str:
+    """One line of JSON that every parser accepts: NaN and infinity become null."""
+    return json.dumps(_plain(value), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(v) for key, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    # Numbers of NumPy and PyTorch.
+    return _plain(value.item()) if hasattr(value, "item") else value
+
+
+def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
+    """Each line and its record; None for a last line that is torn."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise FileError(f"{path}: the records cannot be read ({error.strerror})") from error
+    with file:
+        line = file.readline()
+        number = 1
+        while line:
+            following = file.readline()
+            record = _parse(line)
+            if record is None and following:
+                raise RecordError(f"{path}: line {number} is not a record of a run; the file is damaged")
+            yield line, record
+            line, number = following, number + 1
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or not isinstance(record.get("global_step"), int):
+        return None
+    return record

@@ -1,0 +1,41 @@
+"""`train`: a configuration in, a run directory and a result out.
+
+The directory holds `config.toml`, `data.json`, `provenance.json`, `records.jsonl`, `checkpoints/` and,
+unless switched off, TensorBoard events in `tensorboard/`. It can be resumed at any time, also after
+SIGKILL.
+"""
+
+from pathlib import Path
+
+import torch
+
+from cutlayer.config.schema import Config
+from cutlayer.errors import FileError
+from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.build import Data
+from cutlayer.server.results import Result
+from cutlayer.training.progress import Display, Quiet
+from cutlayer.training.session import Session
+from cutlayer.training.trainer import Driver
+
+
+def train(
+    config: Config, *, progress: Display | None = None, resume: bool = False, data: Data | None = None
+) -> Result:
+    """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
+
+    `data` can be given by a caller who has loaded it already. The global random state of PyTorch is the
+    same afterwards as before. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
+    """
+    directory = Path(config.output.dir)
+    if not resume and (directory / "records.jsonl").exists():
+        raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
+    shown = progress or Quiet()
+    with torch.random.fork_rng(devices=[]):
+        run = Driver(config, Session(config, data), directory, shown)
+        try:
+            run.begin(resume)
+            with Interrupt() as interrupt:
+                return run.complete(interrupt)
+        finally:
+            run.close()

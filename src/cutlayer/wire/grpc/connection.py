@@ -1,0 +1,309 @@
+"""A client's end: one stream to the server, made anew whenever it breaks.
+
+The event loop runs in a thread of its own and hands events to the thread that computes, in order. Messages
+belong to a conversation; after a Welcome a new one begins, and answers that are still on their way to the
+old one go nowhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import queue
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+import cutlayer
+from cutlayer.errors import CutlayerError, MessageError, NetworkError
+from cutlayer.wire.grpc.connection_errors import explain
+from cutlayer.wire.grpc.event_loop import background
+from cutlayer.wire.grpc.options import client_options
+from cutlayer.wire.grpc.retransmit import Parts, Reliable
+from cutlayer.wire.link.bandwidth import Gauge
+from cutlayer.wire.link.model import Link
+from cutlayer.wire.link.shaping import shaped
+from cutlayer.wire.messages.envelope import DOWN, UP, content_of, opener, seal, to_bytes
+from cutlayer.wire.messages.protobuf import LISTENING, TRAIN, VERSION, message_class
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.security.credentials import ClientSecurity
+
+_ANSWER = 60.0
+_LONGEST_PAUSE = 5.0
+_HUNG_UP = "the server hung up"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What the server wants: `kind` is offer, welcome, data or goodbye, or lost with an error as content."""
+
+    kind: str
+    content: Any
+    conversation: Reliable | None = None
+    answer: Any = None
+
+
+class Connection:
+    """Begins at once. `events` has what comes in; the last one is a goodbye or lost."""
+
+    def __init__(
+        self,
+        address: str,
+        security: ClientSecurity,
+        *,
+        claims: int | None = None,
+        retry: float = 300.0,
+        note: Callable[[str], None] = lambda text: None,
+        link: Link | None = None,
+        events: Any = None,
+        gauge: Gauge | None = None,
+    ) -> None:
+        self.address = address
+        self.events: queue.Queue[Event] = queue.Queue() if events is None else events
+        self.conversation: Reliable | None = None
+        self._security = security
+        self._claims = claims
+        self._retry = retry
+        self._note = note
+        self._says = "" if link is None else str(link)
+        self._link = link
+        self._gauge = gauge or Gauge()
+        self._incarnation = secrets.token_bytes(16)
+        self._attempt = 0
+        self._era = ""
+        self._failure: Any = None
+        self._over = False
+        self._well = time.monotonic()
+        self._background = background()
+        self._woken = self._background.run(_event())
+        self._task = self._background.start(self._stay())
+
+    def send(self, conversation: Reliable | None, message: Parts) -> None:
+        """Answer within a conversation."""
+        if conversation is not None and conversation is self.conversation:
+            conversation.send(*message)
+            self._wake()
+
+    def prepared(self, event: Event, ready: Any) -> None:
+        """Answer an offer."""
+
+        def resolve() -> None:
+            if not event.answer.done():
+                event.answer.set_result(ready)
+
+        self._background.soon(resolve)
+
+    def failed(self, reason: str, *, diverged: bool = False) -> None:
+        """Tell the server that this client cannot go on, and end."""
+        self._failure = message_class("Failed")(reason=reason, diverged=diverged)
+        self._wake()
+        deadline = time.monotonic() + 5
+        while not self._task.done() and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def forget(self) -> None:
+        """Come back as one whose state is lost, so that the run goes back to its last checkpoint."""
+        self._background.run(self._forget())
+
+    def close(self) -> None:
+        """Leave."""
+        self._task.cancel()
+        with contextlib.suppress(concurrent.futures.CancelledError, TimeoutError):
+            self._task.result(5)
+
+    def _wake(self) -> None:
+        self._background.soon(self._woken.set)
+
+    async def _forget(self) -> None:
+        self._era, self.conversation = "", None
+        self._woken.set()
+
+    async def _stay(self) -> None:
+        """Make the stream anew whenever it breaks, until the end."""
+        pause = 0.2
+        error: CutlayerError
+        while not self._over:
+            try:
+                await self._once()
+                continue
+            except _BrokenError as found:
+                error = NetworkError(f"{self.address}: {found}")
+            except grpc.aio.AioRpcError as found:
+                error = await asyncio.to_thread(explain, found, self.address, self._security)
+                if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
+                    return self.events.put(Event("lost", error))
+            except (asyncio.InvalidStateError, grpc.aio.UsageError):
+                error = NetworkError(f"{self.address}: the connection broke")
+            except CutlayerError as found:
+                return self.events.put(Event("lost", found))
+            if self._over:
+                continue
+            well = time.monotonic() - self._well
+            if well > self._retry:
+                return self.events.put(Event("lost", error))
+            pause = 0.2 if well < 1 else min(2 * pause, _LONGEST_PAUSE)
+            self._note(f"{error}; trying again")
+            await asyncio.sleep(pause * random.uniform(0.5, 1))
+
+    async def _once(self) -> None:
+        """One stream, to its end. Raises if there should be a pause before the next one."""
+        channel = self._security.channel(self.address, client_options())
+        try:
+            method = channel.stream_stream(
+                TRAIN,
+                request_serializer=to_bytes,
+                response_deserializer=opener(DOWN, "Down"),
+            )
+            call = method(metadata=self._security.metadata)
+            down = await self._hello(call)
+            cursor = 0
+            if content_of(down) == "resume" and self.conversation is not None:
+                self.conversation.confirm(down.resume.received)
+                cursor = down.resume.received
+            elif content_of(down) == "offer":
+                down = await self._offered(call, down.offer)
+                if content_of(down) != "welcome":
+                    return self._goodbye(down)
+                self._era = down.welcome.era
+                self.conversation = Reliable()
+                self.events.put(Event("welcome", down.welcome, self.conversation))
+            else:
+                return self._goodbye(down)
+            self._well = time.monotonic()
+            await self._converse(call, cursor)
+        finally:
+            await channel.close()
+
+    async def _hello(self, call: Any) -> Any:
+        self._attempt += 1
+        hello = message_class("Hello")(
+            protocol=VERSION,
+            release=cutlayer.__version__,
+            incarnation=self._incarnation,
+            attempt=self._attempt,
+            era=self._era,
+            received=self.conversation.received if self.conversation else 0,
+            link=self._says,
+        )
+        if self._claims is not None:
+            hello.claims = self._claims
+        try:
+            async with asyncio.timeout(_ANSWER):
+                # Nothing is written before the server says that it listens: see `_write`.
+                if LISTENING not in (await call.initial_metadata() or ()):
+                    return _said(await call.read())
+                reading = asyncio.ensure_future(call.read())
+                try:
+                    await _write(call, message_class("Up")(hello=hello))
+                    return _said(await reading)
+                finally:
+                    reading.cancel()
+        except TimeoutError:
+            raise _BrokenError(_HUNG_UP) from None
+
+    async def _offered(self, call: Any, offer: Any) -> Any:
+        """Load the data meanwhile, and wait for the others."""
+        if offer.link and not self._says:
+            self._link = Link.parse(offer.link)
+        answer = asyncio.get_running_loop().create_future()
+        self.events.put(Event("offer", offer, answer=answer))
+        reading = asyncio.ensure_future(call.read())
+        try:
+            await asyncio.wait((answer, reading), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                await _write(call, message_class("Up")(ready=answer.result()))
+            return _said(await reading)
+        finally:
+            reading.cancel()
+
+    async def _converse(self, call: Any, cursor: int) -> None:
+        conversation = self.conversation
+        if conversation is None:
+            raise RuntimeError("no conversation")
+        self._gauge.clear()
+        writer = asyncio.ensure_future(self._writer(call, conversation, cursor))
+        try:
+            while True:
+                down = _said(await call.read())
+                if content_of(down) != "data":
+                    return self._goodbye(down)
+                try:
+                    message = conversation.accept(down.number, down.received, down.message)
+                except MessageError as error:
+                    raise _BrokenError(error) from None
+                self._well = time.monotonic()
+                self._gauge.confirmed(down.received, self._well)
+                if message is not None:
+                    self.events.put(Event("data", message, conversation))
+        finally:
+            writer.cancel()
+            await asyncio.gather(writer, return_exceptions=True)
+
+    async def _writer(self, call: Any, conversation: Reliable, cursor: int) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            write = await shaped(stack, self._link, Direction.UP, call.write)
+            while True:
+                if self._failure is not None:
+                    await write(message_class("Up")(failed=self._failure), 0)
+                    self._over = True
+                    await call.done_writing()
+                    return
+                if conversation is not self.conversation:
+                    # Given up here; the server then ends the stream, and the next one begins anew.
+                    await call.done_writing()
+                    return
+                found = conversation.after(cursor)
+                if found is None:
+                    await self._woken.wait()
+                    self._woken.clear()
+                    continue
+                cursor, message = found
+                sealed = seal(UP, cursor, conversation.received, message)
+                length = sum(map(len, message))
+                self._gauge.sent(cursor, length, time.monotonic())
+                await write(sealed, length)
+
+    def _goodbye(self, down: Any) -> None:
+        """What the server's last word means for this client."""
+        kind = content_of(down)
+        if kind != "goodbye":
+            raise _BrokenError(f"the server sent {kind} where none is expected")
+        goodbye = down.goodbye
+        code = goodbye.Code.Name(goodbye.code) if goodbye.code in goodbye.Code.values() else "UNKNOWN"
+        if code == "AGAIN":
+            return
+        if code == "LATER":
+            raise _BrokenError(goodbye.reason)
+        self._over = True
+        self.events.put(Event("goodbye", (code, goodbye.reason)))
+
+
+class _BrokenError(Exception):
+    """The stream has ended where it should not; another one may do better."""
+
+
+def _said(down: Any) -> Any:
+    """What was read, if it is not the end."""
+    if down is grpc.aio.EOF:
+        raise _BrokenError(_HUNG_UP)
+    return down
+
+
+async def _write(call: Any, up: Any) -> None:
+    """Write, while somebody reads: if the server has left, its last word says why.
+
+    A write to a stream that the server has ended fails with a status of gRPC's own, "Internal error from
+    Core", which then hides the server's.
+    """
+    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        await call.write(up)
+
+
+async def _event() -> asyncio.Event:
+    return asyncio.Event()

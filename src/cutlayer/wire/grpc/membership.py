@@ -1,0 +1,183 @@
+"""Who the clients of a run are, who of them is connected, and who takes part.
+
+An era begins with all who are ready and ends when everybody has to come back. Within it a client whose
+connection broke goes on with its conversation; one that comes back as another process has lost its state.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
+from typing import Any
+
+from cutlayer.errors import MessageError, RefusedError
+from cutlayer.wire import log
+from cutlayer.wire.grpc.peer import Peer, Stream
+from cutlayer.wire.limits import Limits
+from cutlayer.wire.policy import Policy
+
+
+@dataclass(eq=False)
+class Roster:
+    """All clients of a run, wherever they are."""
+
+    clients: InitVar[int]
+    policy: Policy = field(default_factory=Policy)
+    limits: Limits = field(default_factory=Limits)
+    check: Callable[[int, Any], None] = lambda client, ready: None
+    """Raises RefusedError for a client whose data do not fit the run."""
+
+    def __post_init__(self, clients: int) -> None:
+        self.patient = self.policy.straggler == "wait"
+        self.lock = threading.Condition()
+        self.peers = [Peer(number) for number in range(clients)]
+        self.era = ""
+        self.note: Callable[[str], None] = lambda text: None
+        self._rollback: str | None = None
+        """Why all have to go back to the last checkpoint, if they do."""
+        self._welcome: dict[str, Any] = {}
+        self._closed = False
+
+    # For the thread that trains.
+
+    def begin(self, step: int, era: str | None = None, **welcome: Any) -> None:
+        """Make members of all who are ready: a new era begins after `step` steps."""
+        with self.lock:
+            self.era = era or secrets.token_hex(8)
+            self._welcome = welcome
+            for peer in self.peers:
+                if peer.waiting:
+                    peer.admit(era=self.era, step=step, **welcome)
+
+    def admit(self, client: int, step: int) -> None:
+        """Make a newcomer a member after `step` steps. Its state is to be sent next."""
+        with self.lock:
+            if self.peers[client].waiting:
+                self.peers[client].admit(era=self.era, step=step, **self._welcome)
+
+    def dismiss(self, code: str, reason: str) -> None:
+        """End the era: everybody is told to come back, or not to."""
+        with self.lock:
+            self.era = ""
+            self._rollback = None
+            for peer in self.peers:
+                if peer.conversation is not None or code != "AGAIN":
+                    peer.retire(code, reason)
+
+    def close(self, code: str, reason: str) -> None:
+        """No more clients."""
+        self._closed = True
+        self.dismiss(code, reason)
+
+    def members(self) -> tuple[int, ...]:
+        """See `Transport.members`."""
+        with self.lock:
+            return tuple(peer.number for peer in self.peers if peer.conversation is not None)
+
+    def newcomers(self) -> list[int]:
+        """Clients that are ready while an era is going on."""
+        with self.lock:
+            return [peer.number for peer in self.peers if peer.waiting]
+
+    @property
+    def connected(self) -> int:
+        """How many clients have a connection."""
+        with self.lock:
+            return sum(peer.stream is not None for peer in self.peers)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have come that nobody has taken yet."""
+        with self.lock:
+            return sum(len(peer.inbox) for peer in self.peers)
+
+    def meeting(self) -> str:
+        """Where clients meet that average among themselves, as client 0 has said."""
+        with self.lock:
+            ready = self.peers[0].ready
+            return "" if ready is None else str(ready.meeting)
+
+    def test_samples(self, client: int) -> int:
+        """How many test samples a client has said that it has."""
+        with self.lock:
+            ready = self.peers[client].ready
+            return 0 if ready is None else int(ready.test_samples)
+
+    def expel(self, client: int, reason: str) -> None:
+        """Disconnect a client that broke the protocol, and say why."""
+        with self.lock:
+            self.note(f"client {client} broke the protocol and was disconnected: {reason}")
+            log.event("client-expelled", "warning", client=client, reason=reason)
+            peer = self.peers[client]
+            if peer.conversation is not None and self.patient:
+                self._rollback = f"client {client} was disconnected: {reason}"
+            peer.spent.append(peer.incarnation)
+            peer.incarnation = b""
+            peer.retire("EXPELLED", reason)
+            self.lock.notify_all()
+
+    # For the event loop, with the lock held.
+
+    def greet(self, client: int, hello: Any, stream: Stream) -> bool:
+        """A client's Hello: True if it goes on where its connection broke, False if it begins."""
+        peer = self.peers[client]
+        if self._closed:
+            raise RefusedError("the run is over")
+        known = hello.incarnation == peer.incarnation
+        if (known and hello.attempt <= peer.attempt) or hello.incarnation in peer.spent:
+            raise RefusedError("this Hello was used before; each connection needs a Hello of its own")
+        if not known and peer.stream is not None:
+            raise BlockingIOError(
+                f"client {client} is connected from another process; stop that one, or give this one "
+                "credentials of its own"
+            )
+        if known and peer.conversation is not None and hello.era == self.era:
+            peer.conversation.confirm(hello.received)
+            peer.take(stream, hello)
+            stream.cursor, stream.conversation = hello.received, peer.conversation
+            return True
+        if peer.conversation is not None:
+            self._forgot(peer)
+        if not known and peer.incarnation:
+            peer.spent.append(peer.incarnation)
+        peer.take(stream, hello)
+        peer.ready = None
+        return False
+
+    def prepared(self, client: int, ready: Any) -> None:
+        """A client has its data."""
+        self.check(client, ready)
+        self.peers[client].ready = ready
+        self.lock.notify_all()
+
+    def arrived(self, client: int, data: memoryview) -> None:
+        """A message that is not a repetition."""
+        peer = self.peers[client]
+        if len(peer.inbox) >= self.limits.waiting:
+            raise MessageError(f"more than {self.limits.waiting} messages that nobody asked for")
+        peer.inbox.append(data)
+        self.lock.notify_all()
+
+    def failed(self, client: int, failure: Any) -> None:
+        """A client cannot go on."""
+        self.peers[client].failure = failure
+        self.lock.notify_all()
+
+    def lost(self, client: int, stream: Stream) -> None:
+        """A connection ended. Unless there is a newer one, the client is not connected."""
+        peer = self.peers[client]
+        if peer.stream is stream:
+            peer.stream = None
+            peer.ready = None
+            self.lock.notify_all()
+
+    def _forgot(self, peer: Peer) -> None:
+        """A member came back as another process, or from another era: what it held is lost."""
+        peer.conversation = None
+        peer.inbox.clear()
+        peer.failure = None
+        if self.patient:
+            self._rollback = f"client {peer.number} came back without its state"
+        self.lock.notify_all()

@@ -1,0 +1,93 @@
+"""What the server knows of one client, and of the connection that it has at the moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutlayer.wire.grpc.retransmit import Reliable
+from cutlayer.wire.link.model import Link
+from cutlayer.wire.messages.protobuf import message_class
+
+
+class Stream:
+    """One connection. `control` goes out before data; after a Goodbye nothing does."""
+
+    def __init__(self, wake: Callable[[Callable[[], object]], None]) -> None:
+        self.control: deque[Any] = deque()
+        self.cursor = 0
+        """The number of the last Data message that was written."""
+        self.conversation: Reliable | None = None
+        self.link: Link | None = None
+        self.woken = asyncio.Event()
+        self.ending = asyncio.Event()
+        self._wake = wake
+
+    def wake(self) -> None:
+        """There is something to write. From any thread."""
+        self._wake(self.woken.set)
+
+    def say(self, **content: Any) -> None:
+        """Queue a control message, as `say(welcome=...)`."""
+        self.control.append(message_class("Down")(**content))
+        self.wake()
+
+    def end(self, code: str, reason: str) -> None:
+        """Say goodbye; the writer then closes the stream."""
+        goodbye = message_class("Goodbye")
+        self.say(goodbye=goodbye(code=goodbye.Code.Value(code), reason=reason))
+        self._wake(self.ending.set)
+
+
+@dataclass
+class Peer:
+    """One client of the run.
+
+    It is *absent* without a stream; *waiting* when its stream is ready; a *member* of the present era while
+    it has a conversation, connected or not.
+    """
+
+    number: int
+    stream: Stream | None = None
+    incarnation: bytes = b""
+    attempt: int = 0
+    spent: deque[bytes] = field(default_factory=lambda: deque(maxlen=1000))
+    """Earlier incarnations. A Hello of theirs is a replay."""
+    ready: Any = None
+    """What the waiting stream has told about its data."""
+    conversation: Reliable | None = None
+    inbox: deque[memoryview] = field(default_factory=deque)
+    failure: Any = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether it could be admitted."""
+        return self.stream is not None and self.ready is not None and self.conversation is None
+
+    def take(self, stream: Stream, hello: Any) -> None:
+        """Its connection is now this one, which began with that Hello."""
+        if self.stream is not None:
+            self.stream.end("AGAIN", "replaced by a newer connection")
+        self.stream, self.incarnation, self.attempt = stream, hello.incarnation, hello.attempt
+
+    def retire(self, code: str, reason: str) -> None:
+        """It is no member any more; if it is connected, tell it why."""
+        self.conversation = None
+        self.inbox.clear()
+        self.failure = None
+        self.ready = None
+        if self.stream is not None:
+            self.stream.end(code, reason)
+            self.stream = None
+
+    def admit(self, **welcome: Any) -> None:
+        """Make a waiting client a member."""
+        if self.stream is None:
+            raise RuntimeError("only a waiting client can be admitted")
+        self.conversation = self.stream.conversation = Reliable()
+        self.stream.cursor = 0
+        self.inbox.clear()
+        self.stream.say(welcome=message_class("Welcome")(**welcome))

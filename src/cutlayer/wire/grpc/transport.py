@@ -1,0 +1,165 @@
+"""The server's end of all connections: the transport that the training loop sees.
+
+The loop runs in its own thread and calls `send` and `receive` here; `service.py` moves the bytes on an event
+loop. Both meet at the roster's peers, under one lock that nobody holds while working or waiting for the
+network.
+
+What happens when a client is lost is the policy's business. Under `wait` the run waits: a client whose
+connection broke comes back and continues its conversation; one whose process died has lost its state, so
+all go back to the last checkpoint (`RollbackError`). Under `drop` the step goes on without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
+from cutlayer.wire import log
+from cutlayer.wire.grpc.membership import Roster
+from cutlayer.wire.grpc.peer import Peer
+from cutlayer.wire.messages.parse import unpack
+from cutlayer.wire.messages.types import TYPES, Message, Report, pack
+from cutlayer.wire.meter import Direction, Meter
+
+# How often a waiting thread looks whether it was interrupted.
+_GLANCE = 0.2
+_REPORT = TYPES.index(Report)
+
+
+class Hub(Roster):
+    """The transport to all clients of a run, wherever they are."""
+
+    def __post_init__(self, clients: int) -> None:
+        super().__post_init__(clients)
+        self.meter = Meter()
+        self.interrupted: Callable[[], bool] = lambda: False
+        self.received: set[str] = set()
+        """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
+
+    def assemble(self, needed: int | None = None) -> list[Any]:
+        """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None."""
+        told: list[int] = []
+        with self.lock:
+            while True:
+                missing = [peer.number for peer in self.peers if not peer.waiting]
+                if len(self.peers) - len(missing) >= (len(self.peers) if needed is None else needed):
+                    return [peer.ready if peer.waiting else None for peer in self.peers]
+                if missing != told:
+                    told = missing
+                    self.note(f"waiting for {_clients(missing)} of {len(self.peers)}")
+                self._wait()
+
+    def announce(self, clients: Iterable[int], message: Message) -> None:
+        """See `Transport.announce`."""
+        data = pack(message)
+        for client in clients:
+            self._send(client, message, data)
+
+    def send(self, client: int, message: Message) -> None:
+        """See `Transport.send`."""
+        self._send(client, message, pack(message))
+
+    def receive(self, client: int) -> Message:
+        """See `Transport.receive`."""
+        peer = self.peers[client]
+        began = time.monotonic()
+        with self.lock:
+            while not peer.inbox:
+                if peer.conversation is None:
+                    self._glance()
+                    gone = f"client {client} is not there any more"
+                    # As one who was ready, but died before the era began.
+                    raise RollbackError(gone) if self.patient else AbsentError(gone)
+                stream = peer.stream
+                if stream is None:
+                    began = time.monotonic()
+                elif time.monotonic() - began > self.limits.silence:
+                    # If it is honest it comes back and continues.
+                    stream.end("AGAIN", f"no answer for {self.limits.silence:.0f} s")
+                    peer.stream = None
+                self._wait(peer)
+            data = peer.inbox.popleft()
+        message = unpack(data)
+        self.received.add(type(message).__name__)
+        self.meter.add(message.kind, Direction.UP, message.size, client)
+        return message
+
+    def ready(self, client: int) -> bool:
+        """See `Transport.ready`."""
+        # Under `drop` the weights of a mean are known only when it is clear who takes part in it.
+        inbox = self.peers[client].inbox
+        return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
+
+    def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
+        """See `Transport.present`."""
+        if self.patient:
+            return tuple(clients)
+        quorum = self.policy.quorum if at_least is None else at_least
+        began = time.monotonic()
+        with self.lock:
+            while True:
+                members = self.members()
+                if len(members) < quorum:
+                    raise RollbackError(f"only {len(members)} clients are left, and the quorum is {quorum}")
+                there = tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
+                missing = [c for c in clients if c in members and c not in there]
+                if not missing:
+                    return there
+                late = time.monotonic() - began > self.policy.deadline
+                left = len(members) - len(missing)
+                # Those who wait to be let in make up the quorum of the next step, if somebody who is left
+                # can tell them the state.
+                if late and (left >= quorum or (left and left + len(self.newcomers()) >= quorum)):
+                    for client in missing:
+                        self._drop(client)
+                    return there
+                self._wait()
+
+    def fault(self, client: int, error: Exception) -> None:
+        """See `Transport.fault`."""
+        self.expel(client, str(error))
+        if self.patient:
+            raise RollbackError(f"client {client} was disconnected: {error}") from error
+
+    def _send(self, client: int, message: Message, data: tuple[bytes, bytes]) -> None:
+        with self.lock:
+            peer = self.peers[client]
+            if peer.conversation is None:
+                return
+            peer.conversation.send(*data)
+            if peer.stream is not None:
+                peer.stream.wake()
+        self.meter.add(message.kind, Direction.DOWN, message.size, client)
+
+    # Below, the lock is held.
+
+    def _drop(self, client: int) -> None:
+        self.note(f"client {client} did not answer in {self.policy.deadline:g} s; going on without it")
+        log.event("client-dropped", "warning", client=client)
+        self.peers[client].retire("AGAIN", f"no answer in {self.policy.deadline:g} s")
+
+    def _wait(self, peer: Peer | None = None) -> None:
+        """Let others work for a moment, then look again."""
+        self._glance()
+        for one in self.peers:
+            if one.failure is not None:
+                reason, diverged = one.failure.reason, one.failure.diverged
+                if diverged:
+                    raise NonFiniteError(f"client {one.number}: {reason}")
+                one.failure = None
+                self.expel(one.number, reason)
+        if self.interrupted() and (peer is None or peer.stream is None):
+            # The step cannot end without this client; the last checkpoint is what counts.
+            raise KeyboardInterrupt
+        self.lock.wait(_GLANCE)
+
+    def _glance(self) -> None:
+        if self._rollback is not None:
+            raise RollbackError(self._rollback)
+
+
+def _clients(numbers: Sequence[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+    return f"client{'s' * (len(numbers) > 1)} {shown}"

@@ -1,0 +1,101 @@
+"""Who takes part in a step, and who is let go: the hub without a network."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from cutlayer.errors import ConfigError, RollbackError
+from cutlayer.wire.grpc.peer import Stream
+from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.messages.types import Report, pack
+from cutlayer.wire.policy import Policy
+
+REPORT = memoryview(b"".join(pack(Report(0, 8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))))
+
+
+def stream() -> Stream:
+    return Stream(lambda function: None)
+
+
+def hub(clients: int, quorum: int) -> Hub:
+    """All clients are members, under `drop` with a deadline that is over at once."""
+    found = Hub(clients, Policy("drop", deadline=0.001, quorum=quorum))
+    for peer in found.peers:
+        wait(found, peer.number)
+    found.begin(0)
+    return found
+
+
+def wait(found: Hub, client: int) -> None:
+    """The client is connected and has its data."""
+    found.peers[client].stream, found.peers[client].ready = stream(), SimpleNamespace()
+
+
+def answers(found: Hub, client: int) -> None:
+    with found.lock:
+        found.arrived(client, REPORT)
+
+
+def interrupt_later(found: Hub) -> None:
+    """Ctrl-C at the second look, when the deadline is over: nothing else would end the wait."""
+    looks = iter([False, True])
+    found.interrupted = lambda: next(looks)
+
+
+def test_who_does_not_answer_is_let_go_down_to_the_quorum() -> None:
+    found = hub(3, quorum=2)
+    answers(found, 0)
+    answers(found, 2)
+    assert found.present([0, 1, 2], 1) == (0, 2)
+    assert found.members() == (0, 2)
+    # Below it nobody is: the step waits, as when one comes late.
+    found.peers[0].inbox.clear()
+    interrupt_later(found)
+    with pytest.raises(KeyboardInterrupt):
+        found.present([0, 2], 1)
+    assert found.members() == (0, 2)
+
+
+def test_a_client_that_waits_to_come_back_counts_for_the_quorum() -> None:
+    found = hub(3, quorum=2)
+    found.peers[0].retire("AGAIN", "it was late")
+    wait(found, 0)
+    answers(found, 2)
+    # Client 1 is dead. Without counting client 0 the run would wait for it, and client 0 for the next step.
+    assert found.present([1, 2], 1) == (2,)
+    assert found.members() == (2,)
+    found.admit(0, step=1)
+    assert found.members() == (0, 2)
+
+
+def test_nobody_is_let_in_by_nobody() -> None:
+    found = hub(2, quorum=1)
+    found.peers[0].retire("AGAIN", "it was late")
+    wait(found, 0)
+    interrupt_later(found)
+    with pytest.raises(KeyboardInterrupt):
+        found.present([1], 1)
+    found.peers[1].retire("AGAIN", "gone")
+    with pytest.raises(RollbackError, match="only 0 clients are left, and the quorum is 1"):
+        found.present([1], 1)
+
+
+def test_who_dies_between_being_ready_and_the_beginning_is_waited_for() -> None:
+    found = Hub(2)
+    for client in range(2):
+        wait(found, client)
+    assert None not in found.assemble()
+    peer = found.peers[1]
+    assert peer.stream is not None
+    with found.lock:
+        found.lost(1, peer.stream)
+    found.begin(0)
+    assert found.members() == (0,)
+    with pytest.raises(RollbackError, match="client 1 is not there any more"):
+        found.receive(1)
+
+
+def test_policies_that_make_no_sense() -> None:
+    for bad in ({"deadline": 0.0}, {"quorum": 0}):
+        with pytest.raises(ConfigError):
+            Policy("drop", **bad)
