@@ -10,7 +10,7 @@ import torch
 
 from cutlayer.client.participant import Device
 from cutlayer.config.schema import Config
-from cutlayer.protocol.handshake import Fits, card_of
+from cutlayer.protocol.handshake import Fits, data_spec_of
 from cutlayer.server.network import NetworkSession
 from cutlayer.training.serve import Listening, running
 from cutlayer.wire.grpc.connection import Connection
@@ -86,6 +86,6 @@ def network_session(config: Config, root: str, processes: int, link: str = "") -
     """A run over the network that has begun."""
     hub = Hub(config.train.clients, check=Fits(config))
     with started(config, hub, processes, config.data.source, root, link) as ready:
-        session = NetworkSession(config, hub, ready, card_of(ready))
+        session = NetworkSession(config, hub, ready, data_spec_of(ready))
         session.start()
         yield session

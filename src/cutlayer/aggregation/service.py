@@ -31,7 +31,7 @@ from cutlayer.errors import (
 )
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.build import make_client, prepare_model, shared_sizes
-from cutlayer.protocol.handshake import Fits, card_of, digest, settings_for_clients
+from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.plan import Step
 from cutlayer.protocol.run_codecs import Crossings
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
@@ -84,7 +84,7 @@ class Averaging:
 
     def _expect_sizes(self, clients: Sequence[Any]) -> None:
         """The model follows from the settings and the data's form: what clients share has its size."""
-        parts = prepare_model(self.config, card_of(clients).stand_in().train)[1]
+        parts = prepare_model(self.config, data_spec_of(clients).placeholder_data().train)[1]
         self.crossings.sizes = shared_sizes(make_client(self.config, parts))
         self.crossings.limit = max(*self.crossings.sizes, 1)
 

@@ -11,8 +11,9 @@ import torch
 from cutlayer.client.split_client import Worker
 from cutlayer.config.schema import Config
 from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
+from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
-from cutlayer.protocol.build import Data, make_client, prepare_model, shared_sizes
+from cutlayer.protocol.build import make_client, prepare_model, shared_sizes
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.run_codecs import resolve
 from cutlayer.rates.adaptive import AutoRate, measured
@@ -49,7 +50,7 @@ class Device:
         self.client = 0
         self.settings = ""
         self.config: Config | None = None
-        self._data: Data | None = None
+        self._data: FederatedData | None = None
         self._worker: Worker | None = None
         self._tests = True
 
@@ -106,7 +107,7 @@ class Device:
             return planned(rate, up, config.train.epochs)
         return measured(self.bounds or AutoRate.parse(rate), up, self.gauge.take)
 
-    def _load(self, config: Config) -> Data:
+    def _load(self, config: Config) -> FederatedData:
         settings = config.data
         how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
         clients = config.train.clients
@@ -121,7 +122,7 @@ class Device:
         nothing = torch.arange(0)
         mine = torch.arange(len(own))
         shares = tuple(mine if client == self.client else nothing for client in range(clients))
-        return Data(own, test, Augment.of(train, settings.augment), shares)
+        return FederatedData(own, test, Augment.of(train, settings.augment), shares)
 
     def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
         """Its own samples, and a test part if it has one; only the first client needs it."""

@@ -15,9 +15,9 @@ from torch import Tensor
 from cutlayer.client.evaluator import Examiner
 from cutlayer.config.schema import Config
 from cutlayer.data import Augment, Dataset, Sampler
+from cutlayer.data.federated import FederatedData
 from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
-from cutlayer.protocol.build import Data
 from cutlayer.protocol.error_feedback import Memory
 from cutlayer.protocol.run_codecs import Crossings
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
@@ -99,7 +99,7 @@ class Worker:
     def build(
         cls,
         config: Config,
-        data: Data,
+        data: FederatedData,
         client: int,
         half: ClientHalf,
         *,

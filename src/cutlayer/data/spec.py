@@ -1,6 +1,6 @@
 """What must be known of the data to use a trained model without them.
 
-A run directory holds a card, `data.json`: shape and classes, how pixels are normalized, and how many
+A run directory holds them in `data.json`: shape and classes, how pixels are normalized, and how many
 samples each client had. With it a model can be rebuilt, exported and used where the training data never
 were.
 """
@@ -14,17 +14,19 @@ from typing import Any
 
 import torch
 
-from cutlayer.data import Augment, Dataset, Statistics
+from cutlayer.data.augment import Augment
+from cutlayer.data.dataset import Dataset
+from cutlayer.data.federated import FederatedData
+from cutlayer.data.known import Statistics
 from cutlayer.errors import FileError
 from cutlayer.files import write_whole
-from cutlayer.protocol.build import Data
 
-NAME = "data.json"
+DATA_SPEC_FILE = "data.json"
 
 
 @dataclass(frozen=True)
-class Card:
-    """The data of a run, without the data."""
+class DataSpec:
+    """What a model needs to know of the data that it was trained on."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,10 +42,10 @@ class Card:
     """How many each client has."""
 
     @staticmethod
-    def of(data: Data) -> Card:
-        """The card of these data."""
+    def of(data: FederatedData) -> DataSpec:
+        """What a model needs to know of these data."""
         train, augment = data.train, data.augment
-        return Card(
+        return DataSpec(
             name=train.name,
             shape=train.shape,
             pixels=train.images.dtype == torch.uint8,
@@ -57,36 +59,36 @@ class Card:
         )
 
     def write(self, directory: str | Path) -> None:
-        """Put the card into a run directory."""
-        write_whole(Path(directory, NAME), json.dumps(asdict(self), indent=2) + "\n")
+        """Write `data.json` into a run directory."""
+        write_whole(Path(directory, DATA_SPEC_FILE), json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
-    def read(directory: str | Path) -> Card:
-        """The card in a run directory."""
-        path = Path(directory, NAME)
+    def read(directory: str | Path) -> DataSpec:
+        """Read the `data.json` of a run directory."""
+        path = Path(directory, DATA_SPEC_FILE)
         try:
-            return Card.parse(json.loads(path.read_text(encoding="utf-8")))
+            return DataSpec.parse(json.loads(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise FileError(f"{path}: cannot be read ({error.strerror}); is {directory} a run?") from error
         except (ValueError, TypeError, AttributeError) as error:
             raise FileError(f"{path}: is damaged ({error})") from error
 
     @staticmethod
-    def parse(found: dict[str, Any]) -> Card:
-        """The card in plain JSON."""
+    def parse(found: dict[str, Any]) -> DataSpec:
+        """From plain JSON."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
-        return Card(**values)
+        return DataSpec(**values)
 
     def preprocess(self) -> Augment:
         """What turns stored samples into what the model takes."""
         return Augment(self.augment, Statistics(self.mean, self.std), self.size)
 
-    def stand_in(self) -> Data:
-        """Blank data of the same form, for code that only wants to know the form. Takes no memory."""
+    def placeholder_data(self) -> FederatedData:
+        """Blank data of the same shape, classes and part sizes. They take no memory."""
         total = sum(self.samples)
         blank = torch.zeros(1, *self.shape, dtype=torch.uint8 if self.pixels else torch.float32)
         labels = torch.zeros(total, dtype=torch.int64)
         images = blank.expand(total, *self.shape)
         train = Dataset(images, labels, self.classes, self.class_names, self.name)
         parts = torch.split(torch.arange(total), list(self.samples))
-        return Data(train, train.select(torch.tensor([0])), self.preprocess(), tuple(parts))
+        return FederatedData(train, train.select(torch.tensor([0])), self.preprocess(), tuple(parts))

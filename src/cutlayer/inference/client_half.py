@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
-from cutlayer.data.spec import Card
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import resolve
@@ -29,14 +29,14 @@ class ClientSide:
     """Head (and tail, in a U-shape) of a trained model, what samples look like, and the codecs."""
 
     config: Config
-    card: Card
+    data_spec: DataSpec
     parts: tuple[Part, ...]
 
     @staticmethod
     def of(trained: Trained) -> ClientSide:
         """The client's side of a run."""
         head, _, *tail = trained.parts
-        return ClientSide(trained.config, trained.card, (head, *tail))
+        return ClientSide(trained.config, trained.data_spec, (head, *tail))
 
     @staticmethod
     def load(source: str | Path, at: str = "last") -> ClientSide:
@@ -49,7 +49,7 @@ class ClientSide:
             tensors = safetensors.torch.load(data)
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             about = json.loads(metadata["cutlayer"])
-            settled, card = from_mapping(about["settings"], str(path)), Card.parse(about["card"])
+            settled, data_spec = from_mapping(about["settings"], str(path)), DataSpec.parse(about["card"])
         except OSError as error:
             raise FileError(
                 f"{path}: cannot be read ({error.strerror}); give a run or an exported half"
@@ -61,7 +61,7 @@ class ClientSide:
             ) from error
         if about["part"] != "client":
             raise FileError(f"{path}: is the {about['part']} part; export the client's: --part client")
-        _, parts = prepare_model(settled, card.stand_in().train)
+        _, parts = prepare_model(settled, data_spec.placeholder_data().train)
         head, _, *tail = parts
         for part in (head, *tail):
             own = {name: tensors[name] for name in part.state_dict() if name in tensors}
@@ -70,7 +70,7 @@ class ClientSide:
             except RuntimeError as error:
                 raise FileError(f"{path}: does not fit the model that it names ({error})") from error
             part.eval()
-        return ClientSide(settled, card, (head, *tail))
+        return ClientSide(settled, data_spec, (head, *tail))
 
     @property
     def head(self) -> Part:
@@ -103,10 +103,10 @@ class ClientSide:
     @torch.no_grad()
     def smash(self, images: Tensor) -> Tensor:
         """The smashed data of samples as they are stored: uint8 images or features."""
-        expected, given = self.card.shape, tuple(images.shape[1:])
+        expected, given = self.data_spec.shape, tuple(images.shape[1:])
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        found: Tensor = self.head(self.card.preprocess().test(images))
+        found: Tensor = self.head(self.data_spec.preprocess().test(images))
         return found
 
 
@@ -120,5 +120,5 @@ def about_half(trained: Trained) -> dict[str, Any]:
             "codec": settled.codec.model_dump(),
             "train": {"mode": settled.train.mode},
         },
-        "card": asdict(trained.card),
+        "card": asdict(trained.data_spec),
     }

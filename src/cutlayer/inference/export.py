@@ -40,11 +40,11 @@ def export(trained: Trained, path: str | Path, part: Side = "whole") -> dict[str
         "model": config.model.model_dump(),
         "codec": config.codec.up,
         "step": trained.step,
-        "classes": trained.card.classes,
-        "class_names": trained.card.class_names,
-        "shape": trained.card.shape,
-        "mean": trained.card.mean,
-        "std": trained.card.std,
+        "classes": trained.data_spec.classes,
+        "class_names": trained.data_spec.class_names,
+        "shape": trained.data_spec.shape,
+        "mean": trained.data_spec.mean,
+        "std": trained.data_spec.std,
         **about_half(trained),
     }
     checkpoint.write(path, tensors, {"cutlayer": json.dumps(about)})

@@ -37,14 +37,14 @@ class Predictor:
         settings = trained.config.codec
         # In a U-shape the second crossing goes down to the client.
         self._codecs = [resolve(spec).deterministic() for spec in (codec or settings.up, settings.down)]
-        self._preprocess = trained.card.preprocess()
+        self._preprocess = trained.data_spec.preprocess()
         self.bytes = 0
         self.raw_bytes = 0
 
     @torch.no_grad()
     def logits(self, images: Tensor) -> Tensor:
         """The model's output for a batch of samples as they are stored: uint8 images or features."""
-        expected, given = self._trained.card.shape, tuple(images.shape[1:])
+        expected, given = self._trained.data_spec.shape, tuple(images.shape[1:])
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
         x = self._preprocess.test(images)

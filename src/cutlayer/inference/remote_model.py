@@ -103,10 +103,10 @@ class RemoteModel:
         if self.side.tail is not None:
             self._count(frame, x)
             x = self.side.tail(x)
-        if x.shape != (samples, self.side.card.classes):
+        if x.shape != (samples, self.side.data_spec.classes):
             raise MessageError(
                 f"{self.address}: the server answered with shape {list(x.shape)}; expected "
-                f"{[samples, self.side.card.classes]}"
+                f"{[samples, self.side.data_spec.classes]}"
             )
         return x
 

@@ -13,41 +13,41 @@ from cutlayer.data.formats.decode import decode_all
 from cutlayer.data.formats.encoded import Record
 from cutlayer.data.formats.folder import SUFFIXES
 from cutlayer.data.request import Split
-from cutlayer.data.spec import Card
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples as a model's card wants them; labels and names where there are any."""
+    """Samples as a model wants them; labels and names where there are any."""
 
     images: Tensor
     labels: Tensor | None = None
     names: tuple[str, ...] | None = None
 
 
-def samples(source: str, card: Card, split: Split, root: str | Path, limit: int | None) -> Samples:
+def samples(source: str, data_spec: DataSpec, split: Split, root: str | Path, limit: int | None) -> Samples:
     """Load samples in the shape that the model was trained on; images are scaled to it."""
     files = _plain_images(Path(source))[:limit]
     if files:
-        return Samples(_decode(files, card), names=tuple(file.name for file in files))
-    square = card.pixels and card.shape[-1] == card.shape[-2]
+        return Samples(_decode(files, data_spec), names=tuple(file.name for file in files))
+    square = data_spec.pixels and data_spec.shape[-1] == data_spec.shape[-2]
     found = load(
         source,
         split,
         root=root,
-        size=card.shape[-1] if square else None,
-        channels=card.shape[0] if card.pixels and card.shape[0] in (1, 3) else None,
+        size=data_spec.shape[-1] if square else None,
+        channels=data_spec.shape[0] if data_spec.pixels and data_spec.shape[0] in (1, 3) else None,
         limit=limit,
     )
-    if found.shape != card.shape:
+    if found.shape != data_spec.shape:
         raise DataError(
             f"{source}: samples have the shape {list(found.shape)}, but the model was trained on "
-            f"{list(card.shape)}"
+            f"{list(data_spec.shape)}"
         )
     # Labels of other classes say nothing about this model's predictions.
-    named = None not in (found.class_names, card.class_names)
-    same = found.classes == card.classes and (not named or found.class_names == card.class_names)
+    named = None not in (found.class_names, data_spec.class_names)
+    same = found.classes == data_spec.classes and (not named or found.class_names == data_spec.class_names)
     return Samples(found.images, found.labels if same else None)
 
 
@@ -59,9 +59,9 @@ def _plain_images(path: Path) -> list[Path]:
     return sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
 
 
-def _decode(files: list[Path], card: Card) -> Tensor:
-    if not card.pixels or len(card.shape) != 3 or card.shape[1] != card.shape[2]:
-        raise DataError(f"the model takes samples of shape {list(card.shape)}, not square images")
-    images = torch.empty(len(files), *card.shape, dtype=torch.uint8)
-    decode_all(images.numpy(), (Record(file, str(file)) for file in files), card.shape[-1], None, None)
+def _decode(files: list[Path], data_spec: DataSpec) -> Tensor:
+    if not data_spec.pixels or len(data_spec.shape) != 3 or data_spec.shape[1] != data_spec.shape[2]:
+        raise DataError(f"the model takes samples of shape {list(data_spec.shape)}, not square images")
+    images = torch.empty(len(files), *data_spec.shape, dtype=torch.uint8)
+    decode_all(images.numpy(), (Record(file, str(file)) for file in files), data_spec.shape[-1], None, None)
     return images

@@ -37,8 +37,8 @@ class ServerSide:
 
     def __init__(self, trained: Trained, samples: int, metrics: Metrics | None = None) -> None:
         side = ClientSide.of(trained)
-        card = trained.card
-        blank = torch.zeros(1, *card.shape, dtype=torch.uint8 if card.pixels else torch.float32)
+        data_spec = trained.data_spec
+        blank = torch.zeros(1, *data_spec.shape, dtype=torch.uint8 if data_spec.pixels else torch.float32)
         self.shape = tuple(side.smash(blank).shape[1:])
         self.max_elements = samples * torch.Size(self.shape).numel()
         self.digest = side.digest

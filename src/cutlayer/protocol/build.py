@@ -1,30 +1,20 @@
 """From a configuration to data, models and optimizers."""
 
 import copy
-from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from cutlayer.config.schema import Config, TrainConfig
-from cutlayer.data import Augment, Dataset, Partition, load_both, partition
+from cutlayer.data import Augment, Dataset, load_both, partition
+from cutlayer.data.federated import FederatedData
 from cutlayer.models import build, cut_module
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
 
 
-@dataclass(frozen=True)
-class Data:
-    """The data of a run, and who has which of them."""
-
-    train: Dataset
-    test: Dataset
-    augment: Augment
-    parts: Partition
-
-
-def prepare_data(config: Config) -> Data:
+def prepare_data(config: Config) -> FederatedData:
     """Load both splits and share the training samples among the clients."""
     settings = config.data
     train, test = load_both(
@@ -35,7 +25,7 @@ def prepare_data(config: Config) -> Data:
         cache_dir=settings.cache_dir,
     )
     parts = partition(settings.partition, train.labels, config.train.clients, config.seed)
-    return Data(train, test, Augment.of(train, settings.augment), parts)
+    return FederatedData(train, test, Augment.of(train, settings.augment), parts)
 
 
 def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part, ...]]:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutlayer.config.schema import Config, from_mapping
-from cutlayer.data.spec import Card
+from cutlayer.data.federated import FederatedData
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError, RefusedError
-from cutlayer.protocol.build import Data
 from cutlayer.wire.address import parse_address
 from cutlayer.wire.messages.protobuf import message_class
 
@@ -39,29 +39,29 @@ def config_from_offer(settings: str, data: dict[str, Any]) -> Config:
         raise ConfigError(f"{error}\nInstall the same release of cutlayer on both sides") from None
 
 
-def describe(data: Data, client: int, settings: str) -> Any:
+def describe(data: FederatedData, client: int, settings: str) -> Any:
     """What a client tells about its data: its Ready."""
-    card = Card.of(data)
+    spec = DataSpec.of(data)
     return message_class("Ready")(
         digest=digest(settings),
         samples=len(data.parts[client]),
         test_samples=len(data.test),
-        classes=card.classes,
-        class_names=card.class_names or (),
-        shape=card.shape,
-        pixels=card.pixels,
-        name=card.name,
-        augment=card.augment,
-        mean=card.mean,
-        std=card.std,
-        size=card.size or 0,
+        classes=spec.classes,
+        class_names=spec.class_names or (),
+        shape=spec.shape,
+        pixels=spec.pixels,
+        name=spec.name,
+        augment=spec.augment,
+        mean=spec.mean,
+        std=spec.std,
+        size=spec.size or 0,
     )
 
 
-def card_of(clients: Sequence[Any]) -> Card:
+def data_spec_of(clients: Sequence[Any]) -> DataSpec:
     """The data of a run from what all clients told of theirs. The first one's statistics count for all."""
     first = clients[0]
-    return Card(
+    return DataSpec(
         name=first.name,
         shape=tuple(first.shape),
         pixels=first.pixels,
@@ -76,14 +76,14 @@ def card_of(clients: Sequence[Any]) -> Card:
 
 
 class Fits:
-    """Refuses clients whose data do not fit the run. The first to come sets the form, or an earlier card."""
+    """Refuses clients whose data do not fit the run. The first to come sets the form, or an earlier spec."""
 
-    def __init__(self, config: Config, card: Card | None = None, *, evaluator: bool = True) -> None:
+    def __init__(self, config: Config, spec: DataSpec | None = None, *, evaluator: bool = True) -> None:
         self._config = config
         self._evaluator = evaluator
-        self._card = card
+        self._data_spec = spec
         self._first: tuple[int, Any] | None = None
-        self._samples: dict[int, int] = {} if card is None else dict(enumerate(card.samples))
+        self._samples: dict[int, int] = {} if spec is None else dict(enumerate(spec.samples))
 
     def __call__(self, client: int, ready: Any) -> None:
         """Check one client."""
@@ -111,9 +111,9 @@ class Fits:
 
     def _form(self, client: int, ready: Any) -> None:
         mine = (tuple(ready.shape), ready.classes, ready.pixels, tuple(ready.class_names) or None)
-        if self._card is not None:
-            card, who = self._card, "the run's"
-            theirs = (card.shape, card.classes, card.pixels, card.class_names)
+        if self._data_spec is not None:
+            spec, who = self._data_spec, "the run's"
+            theirs = (spec.shape, spec.classes, spec.pixels, spec.class_names)
         else:
             if self._first is None:
                 if not ready.classes or not 0 < len(ready.shape) <= 8 or not all(ready.shape):

@@ -88,14 +88,14 @@ def batches(
         images.place(request.root),
         split,
         root=request.root,
-        size=images.size or (found.card.shape[-1] if found.card.pixels else None),
-        channels=found.card.shape[0],
+        size=images.size or (found.data_spec.shape[-1] if found.data_spec.pixels else None),
+        channels=found.data_spec.shape[0],
         limit=images.limit,
     )
     order = torch.randperm(len(data), generator=torch.Generator().manual_seed(request.seed))
     if len(order) < count * size:
         order = order.repeat(-(-count * size // len(order)))
-    prepare_images = found.card.preprocess().test
+    prepare_images = found.data_spec.preprocess().test
     chosen = torch.split(order[: count * size], size)
     return tuple((prepare_images(data.images[i]), data.labels[i]) for i in chosen)
 

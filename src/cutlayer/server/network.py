@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.aggregation.all_gather import AllReduce
 from cutlayer.aggregation.remote import Orders, RemoteAggregator
 from cutlayer.config.schema import Config
-from cutlayer.data.spec import Card
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import MessageError, RollbackError
 from cutlayer.protocol.build import make_client, make_server, prepare_model, shared_sizes
 from cutlayer.protocol.handshake import digest, settings_for_clients
@@ -44,7 +44,7 @@ class NetworkSession:
         config: Config,
         hub: Hub,
         clients: Sequence[Any],
-        card: Card,
+        data_spec: DataSpec,
         metrics: Metrics | None = None,
         orders: Orders | None = None,
     ) -> None:
@@ -52,18 +52,18 @@ class NetworkSession:
         self.metrics = metrics
         self.orders = orders
         self.hub = hub
-        self._card = card
+        self._data_spec = data_spec
         self._tests = [ready.test_samples if ready is not None else 0 for ready in clients]
-        self.plan = Plan(config.train, card.samples)
+        self.plan = Plan(config.train, data_spec.samples)
         self.reset()
 
     def reset(self) -> None:
         """Go back to the very beginning."""
         config = self.config
-        self._parts = prepare_model(config, self._card.stand_in().train)[1]
+        self._parts = prepare_model(config, self._data_spec.placeholder_data().train)[1]
         self.server = make_server(config, self._parts)
         self.hub.meter = Meter()
-        self.loop = Loop(config, self.plan, self.server, self.hub, self._card.classes)
+        self.loop = Loop(config, self.plan, self.server, self.hub, self._data_spec.classes)
         self.loop.crossings.limit = self._largest()
         self.loop.crossings.sizes = shared_sizes(make_client(config, self._parts))
         if self.orders is not None:
@@ -96,18 +96,18 @@ class NetworkSession:
         """The bytes of training."""
         return self.hub.meter
 
-    def card(self) -> Card:
+    def data_spec(self) -> DataSpec:
         """The data, without the data."""
-        return self._card
+        return self._data_spec
 
     def start(self) -> None:
         """Begin an era with all clients that are ready, each in the state that it had."""
-        card, era = self._card, secrets.token_hex(8)
+        data_spec, era = self._data_spec, secrets.token_hex(8)
         if self.orders is not None:
             same = digest(settings_for_clients(self.config))
             self.orders.give("Begin", digest=same, step=self.number, era=era)
         spe = self.plan.steps_per_epoch
-        welcome: dict[str, Any] = {"mean": card.mean, "std": card.std, "steps_per_epoch": spe}
+        welcome: dict[str, Any] = {"mean": data_spec.mean, "std": data_spec.std, "steps_per_epoch": spe}
         if self._among_clients:
             welcome["meeting"] = self.hub.meeting()
         self.hub.begin(self.number, era, **welcome)
@@ -194,7 +194,7 @@ class NetworkSession:
     def _largest(self) -> int:
         """The most elements of any tensor that an honest client sends."""
         train = self.config.train
-        x = self._card.preprocess().test(self._card.stand_in().train.images[:1])
+        x = self._data_spec.preprocess().test(self._data_spec.placeholder_data().train.images[:1])
         features = 0
         for part in self._parts[: len(self._parts) - 1 or 1]:
             x = part.eval()(x)

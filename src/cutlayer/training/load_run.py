@@ -10,9 +10,10 @@ from torch import nn
 
 from cutlayer.config import schema as config
 from cutlayer.config.schema import Config
-from cutlayer.data import spec as card
+from cutlayer.data.federated import FederatedData
+from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import CheckpointError, ConfigError, FileError
-from cutlayer.protocol.build import Data, prepare_data, prepare_model
+from cutlayer.protocol.build import prepare_data, prepare_model
 from cutlayer.split import Part
 from cutlayer.training import checkpoint
 from cutlayer.training.session import Session
@@ -25,7 +26,7 @@ class Trained:
     """A trained model, cut as it was trained."""
 
     config: Config
-    card: card.Card
+    data_spec: DataSpec
     step: int
     model: nn.Module
     parts: tuple[Part, ...]
@@ -44,7 +45,7 @@ def settings(directory: str | Path, codec: str | None = None) -> Config:
     return config.from_mapping(changed, str(path))
 
 
-def restore(directory: str | Path, at: str, settled: Config, data: Data, warn: Warn) -> Session:
+def restore(directory: str | Path, at: str, settled: Config, data: FederatedData, warn: Warn) -> Session:
     """A session in the state of a checkpoint: `last`, `best`, or a step's number."""
     session = Session(settled, data)
     found = find(directory, at, warn)
@@ -56,7 +57,7 @@ def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: 
     """The model of a run. Its data are not needed."""
     settled = settings(directory)
     known = describe(directory, settled)
-    session = restore(directory, at, settled, known.stand_in(), warn)
+    session = restore(directory, at, settled, known.placeholder_data(), warn)
     model, parts = prepare_model(settled, session.data.train)
     model.load_state_dict(session.model().state_dict())
     for part in parts:
@@ -64,11 +65,11 @@ def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: 
     return Trained(settled, known, session.number, model.eval(), parts)
 
 
-def describe(directory: str | Path, settled: Config) -> card.Card:
-    """The card of a run's data; where there is none, from the data themselves."""
-    if Path(directory, card.NAME).exists():
-        return card.Card.read(directory)
-    return card.Card.of(prepare_data(settled))
+def describe(directory: str | Path, settled: Config) -> DataSpec:
+    """What is known of a run's data: from `data.json`, or where that is missing, from the data themselves."""
+    if Path(directory, DATA_SPEC_FILE).exists():
+        return DataSpec.read(directory)
+    return DataSpec.of(prepare_data(settled))
 
 
 def find(directory: str | Path, at: str, warn: Warn) -> checkpoint.Checkpoint:

@@ -13,11 +13,10 @@ import torch
 
 from cutlayer.aggregation.remote import Orders
 from cutlayer.config.schema import Config
-from cutlayer.data import spec as cards
-from cutlayer.data.spec import Card
+from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError, CutlayerError, FileError, RollbackError
 from cutlayer.interrupt import Interrupt
-from cutlayer.protocol.handshake import Fits, card_of, settings_for_clients
+from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
 from cutlayer.protocol.plan import Plan
 from cutlayer.server.network import NetworkSession
 from cutlayer.server.results import Result
@@ -77,7 +76,7 @@ def serve(
         raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
     _check(config, listening)
     shown = progress or Quiet()
-    earlier = Card.read(directory) if resume and (directory / cards.NAME).exists() else None
+    earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, earlier))
     hub.note = shown.note
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
@@ -88,7 +87,7 @@ def serve(
             listening.metrics.watch(lambda: hub.connected, lambda: hub.waiting)
         clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
         session = NetworkSession(
-            config, hub, clients, earlier or card_of(clients), listening.metrics, listening.aggregator
+            config, hub, clients, earlier or data_spec_of(clients), listening.metrics, listening.aggregator
         )
         driver = Driver(config, session, directory, shown)
         try:
@@ -98,7 +97,7 @@ def serve(
             driver.close()
 
 
-def _needed(config: Config, policy: Policy, directory: Path, earlier: Card | None) -> int | None:
+def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec | None) -> int | None:
     """How many clients have to be there for the run to begin or to go on; None for all."""
     steps = checkpoint.steps(directory / "checkpoints") if earlier is not None else []
     if earlier is None or not steps:

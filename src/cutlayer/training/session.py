@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from cutlayer.client.split_client import OWN, Worker
 from cutlayer.config.schema import Config
-from cutlayer.data.spec import Card
+from cutlayer.data.federated import FederatedData
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.protocol.build import (
-    Data,
     make_clients,
     make_server,
     prepare_data,
@@ -47,7 +47,7 @@ class Session:
     ...     outcome = session.step()
     """
 
-    def __init__(self, config: Config, data: Data | None = None) -> None:
+    def __init__(self, config: Config, data: FederatedData | None = None) -> None:
         self.config = config
         self.data = prepare_data(config) if data is None else data
         self._whole, parts = prepare_model(config, self.data.train)
@@ -80,9 +80,9 @@ class Session:
         """Where the time goes."""
         return self.loop.timeline
 
-    def card(self) -> Card:
+    def data_spec(self) -> DataSpec:
         """The data, without the data."""
-        return Card.of(self.data)
+        return DataSpec.of(self.data)
 
     def outlook(self) -> dict[str, Any]:
         """What compression will do to the gradients of the next step, where that is to be recorded."""

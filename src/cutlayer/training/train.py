@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from cutlayer.config.schema import Config
+from cutlayer.data.federated import FederatedData
 from cutlayer.errors import FileError
 from cutlayer.interrupt import Interrupt
-from cutlayer.protocol.build import Data
 from cutlayer.server.results import Result
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.session import Session
@@ -20,7 +20,11 @@ from cutlayer.training.trainer import Driver
 
 
 def train(
-    config: Config, *, progress: Display | None = None, resume: bool = False, data: Data | None = None
+    config: Config,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    data: FederatedData | None = None,
 ) -> Result:
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.config.schema import Config
-from cutlayer.data.spec import Card
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DivergedError, NonFiniteError
 from cutlayer.files import write_whole
 from cutlayer.interrupt import Interrupt
@@ -54,7 +54,7 @@ class Trainable(Protocol):
     def meter(self) -> Meter:
         """The bytes of training."""
 
-    def card(self) -> Card:
+    def data_spec(self) -> DataSpec:
         """The data, without the data."""
 
     def outlook(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ class Driver:
             self._restore()
         self.records.truncate_after(self.session.number)
         write_whole(self.directory / "config.toml", self.config.to_toml())
-        self.session.card().write(self.directory)
+        self.session.data_spec().write(self.directory)
         about = json.dumps(provenance(self.config.seed), indent=2) + "\n"
         write_whole(self.directory / "provenance.json", about)
         if self.config.output.tensorboard:

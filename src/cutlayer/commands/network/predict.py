@@ -96,7 +96,7 @@ def predict(
             raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
         own = side.config.data
         source, root, limit = own.source, root or Path(own.root), limit or own.limit
-    found: Samples = samples(source, side.card, split, root or Path(), limit)
+    found: Samples = samples(source, side.data_spec, split, root or Path(), limit)
     predictor: Predictor | RemoteModel
     if isinstance(side, ClientSide):
         predictor = _remote(str(server), side, codec, (ca, cert, key, token_file), insecure)
@@ -106,7 +106,7 @@ def predict(
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal right
-        names = side.card.class_names
+        names = side.data_spec.class_names
         for each in predictions(predictor.logits, found.images):
             row: dict[str, Any] = {"sample": found.names[each.index] if found.names else each.index}
             row |= {"label": each.label, "name": names[each.label] if names else str(each.label)}

@@ -163,10 +163,10 @@ def _of_run(directory: str, batch: int, root: str | None) -> _Subject:
     if root is not None:
         settings["data"]["root"] = root
     test = prepare_data(from_mapping(settings, directory)).test
-    inputs = run.card.preprocess().test(test.images[:batch])
+    inputs = run.data_spec.preprocess().test(test.images[:batch])
     name = f"run {Path(directory).name}"
     told = f"errors on feature maps of the {name} at step {run.step}, on {len(inputs)} test samples"
-    return _Subject(name, run.model, inputs, run.card.classes, told)
+    return _Subject(name, run.model, inputs, run.data_spec.classes, told)
 
 
 def _maps(subject: _Subject, points: list[CutPoint], features: Path | None) -> tuple[dict[str, Tensor], str]:
