@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
-from cutlayer.client.participant import Device
+from cutlayer.client.participant import Participant
 from cutlayer.config.schema import Config
-from cutlayer.protocol.handshake import Fits, data_spec_of
-from cutlayer.server.network import NetworkSession
-from cutlayer.training.serve import Listening, running
+from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
+from cutlayer.training.run import Run
+from cutlayer.training.serve import remote_run
 from cutlayer.wire.grpc.connection import Connection
-from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.grpc.server import Listening, running
+from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.messages.types import Smashed, pack
@@ -35,7 +36,7 @@ def clients(port: int, numbers: list[int], data: str, root: str) -> None:
     """A process with some clients. If there are no data, they send back what they get."""
     torch.set_num_threads(1)
     shared: queue.Queue[Any] = queue.Queue()
-    devices = {n: Device(data, root, whole=True) for n in numbers}
+    devices = {n: Participant(data, root, whole=True) for n in numbers}
     connections = {
         n: Connection(f"127.0.0.1:{port}", ClientSecurity(), claims=n, events=_Tagged(shared, n))
         for n in numbers
@@ -63,12 +64,13 @@ def clients(port: int, numbers: list[int], data: str, root: str) -> None:
 
 @contextmanager
 def started(
-    config: Config, hub: Hub, processes: int, data: str, root: str, link: str = ""
+    config: Config, transport: GrpcTransport, processes: int, data: str, root: str, link: str = ""
 ) -> Iterator[list[Any]]:
     """A server in this process, and clients in others; what they said of their data."""
     context = multiprocessing.get_context("spawn")
     ports: list[int] = []
-    with running(hub, config, Listening("127.0.0.1:0", link=link, ready=ports.append)):
+    listening = Listening("127.0.0.1:0", link=link, ready=ports.append)
+    with running(transport, listening, settings_for_clients(config), confirms=config.codec.follows_link):
         numbers = list(range(config.train.clients))
         found = [
             context.Process(target=clients, args=(ports[0], numbers[i::processes], data, root), daemon=True)
@@ -76,16 +78,16 @@ def started(
         ]
         for process in found:
             process.start()
-        yield hub.assemble()
+        yield transport.assemble()
     for process in found:
         process.join(20)
 
 
 @contextmanager
-def network_session(config: Config, root: str, processes: int, link: str = "") -> Iterator[NetworkSession]:
+def network_run(config: Config, root: str, processes: int, link: str = "") -> Iterator[Run]:
     """A run over the network that has begun."""
-    hub = Hub(config.train.clients, check=Fits(config))
-    with started(config, hub, processes, config.data.source, root, link) as ready:
-        session = NetworkSession(config, hub, ready, data_spec_of(ready))
-        session.start()
-        yield session
+    transport = GrpcTransport(config.train.clients, check=Fits(config))
+    with started(config, transport, processes, config.data.source, root, link) as ready:
+        run = remote_run(config, transport, ready, data_spec_of(ready))
+        run.clients.begin(0)
+        yield run

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from elsewhere import network_session, started  # type: ignore[import-not-found]
+from elsewhere import network_run, started  # type: ignore[import-not-found]
 
 from cutlayer.config.schema import Config, load
+from cutlayer.training.local_run import local_run
 from cutlayer.training.provenance import provenance
-from cutlayer.training.session import Session
-from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.types import Gradient
 
 RESULTS = Path(__file__).parent / "results" / "network.json"
@@ -56,7 +56,7 @@ def spread(values: list[float]) -> Figures:
 def raw(arguments: argparse.Namespace) -> Figures:
     """Messages of 1 MB there and back."""
     config = configure(arguments, "train.clients=1")
-    hub = Hub(1)
+    hub = GrpcTransport(1)
     size = 1_000_000
     with started(config, hub, 1, "", arguments.root):
         hub.begin(0)
@@ -83,8 +83,8 @@ def step(arguments: argparse.Namespace) -> Figures:
         f"train.clients={arguments.clients}",
         "train.batch_size=100",
     )
-    local = Session(config)
-    with network_session(config, arguments.root, arguments.clients) as remote:
+    local = local_run(config)
+    with network_run(config, arguments.root, arguments.clients) as remote:
         pairs = []
         for number in range((5 if arguments.quick else 15) + 2):
             one, other = times(local.step, 1, 0)[0], times(remote.step, 1, 0)[0]
@@ -110,14 +110,14 @@ def many(arguments: argparse.Namespace) -> Figures:
             "model.width=4",
             "train.server_batching=fused",
         )
-        with network_session(config, arguments.root, 1) as session:
+        with network_run(config, arguments.root, 1) as session:
             for _ in range(2):
                 session.step()
             steps = 4 if arguments.quick else 10
             began = time.process_time()
             for _ in range(steps):
                 session.step()
-            # Turn, Gradient, SyncDown down; Smashed, Labels, SyncUp, Report up.
+            # BeginStep, Gradient, SyncDown down; Smashed, Labels, SyncUp, Report up.
             messages = 7 * count * steps
             figures[f"microseconds a message, {count} clients"] = (
                 1e6 * (time.process_time() - began) / messages
@@ -156,14 +156,14 @@ def _on_link(arguments: argparse.Namespace, spec: str, model: list[str], rounds:
             f"link.spec={spec}",
             *model,
         )
-        with network_session(config, arguments.root, 1, spec) as session:
+        with network_run(config, arguments.root, 1, spec) as session:
             measured, predicted, computing = [], [], []
             for number in range(rounds + 1):
-                before, began = session.timeline.clock.seconds, time.perf_counter()
+                before, began = session.server.timeline.clock.seconds, time.perf_counter()
                 outcome = session.step()
                 if number:
                     measured.append(time.perf_counter() - began)
-                    predicted.append(session.timeline.clock.seconds - before)
+                    predicted.append(session.server.timeline.clock.seconds - before)
                     computing.append(sum(outcome.seconds.values()))
         figures[codec] = {
             "measured, seconds": spread(measured),

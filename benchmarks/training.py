@@ -21,8 +21,8 @@ from torch.nn import functional as F
 from cutlayer.config.schema import load
 from cutlayer.data import Sampler
 from cutlayer.protocol.build import optimizer_maker, prepare_model
+from cutlayer.training.local_run import LocalRun, local_run
 from cutlayer.training.provenance import provenance
-from cutlayer.training.session import Session
 
 RESULTS = Path(__file__).parent / "results" / "training.json"
 
@@ -36,10 +36,10 @@ KINDS: dict[str, tuple[list[str], float | None]] = {
 }
 
 
-def session(arguments: argparse.Namespace, overrides: list[str]) -> Session:
+def session(arguments: argparse.Namespace, overrides: list[str]) -> LocalRun:
     """A session whose clients' batches make `batch` samples together."""
     clients = 10 if "train.clients=10" in overrides else 1
-    return Session(
+    return local_run(
         load(
             None,
             [
@@ -56,7 +56,7 @@ def session(arguments: argparse.Namespace, overrides: list[str]) -> Session:
     )
 
 
-def plain(like: Session) -> Callable[[], object]:
+def plain(like: LocalRun) -> Callable[[], object]:
     """A step of unsplit training on the same data, with the same augmentation and optimizer."""
     config, data = like.config, like.data
     model = prepare_model(config, data.train)[0].train()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import settings
 
 from cutlayer.config.schema import Config, load
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import LocalRun, local_run
 
 # Timing never decides a test: an example that a busy machine holds up is no failure.
 settings.register_profile("calm", deadline=None)
@@ -78,22 +78,22 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
 
 
 @pytest.fixture
-def start(configure: Callable[..., Config]) -> Callable[..., Session]:
+def start(configure: Callable[..., Config]) -> Callable[..., LocalRun]:
     """A session on such settings."""
-    return lambda *overrides: Session(configure(*overrides))
+    return lambda *overrides: local_run(configure(*overrides))
 
 
 @pytest.fixture
-def resumes_exactly(start: Callable[..., Session]) -> Callable[[list[str], int], None]:
+def resumes_exactly(start: Callable[..., LocalRun]) -> Callable[[list[str], int], None]:
     """Whether a run that is interrupted after some steps sends and learns what it would have without."""
 
     def check(settings: list[str], steps: int) -> None:
         whole, first, second = (start(*settings) for _ in range(3))
-        outcomes = [whole.step() for _ in range(whole.plan.total)]
+        outcomes = [whole.step() for _ in range(whole.server.plan.total)]
         for _ in range(steps):
             first.step()
         second.restore(*first.state())
-        rest = [second.step() for _ in range(steps, whole.plan.total)]
+        rest = [second.step() for _ in range(steps, whole.server.plan.total)]
         assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in outcomes[steps:]]
 
     return check

@@ -3,24 +3,25 @@
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
-from cutlayer.aggregation.among_clients import AmongClients
-from cutlayer.aggregation.at_server import Aggregator
-from cutlayer.aggregation.gloo import Mesh
+from cutlayer.aggregation.client_exchange import AllGather, AllReduce, ClientExchange
+from cutlayer.aggregation.gloo import Gloo
+from cutlayer.aggregation.mean import RunningMean
 from cutlayer.config.schema import load
 from cutlayer.errors import CredentialError, CutlayerError, MessageError, RollbackError, UnreachableError
-from cutlayer.protocol.plan import Step
-from cutlayer.protocol.run_codecs import Crossings
+from cutlayer.protocol.build import make_codecs
+from cutlayer.protocol.plan import Place
+from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.wire.messages.types import Combine, Share, SyncUp
 
 CONFIG = load(
     None,
-    ["train.aggregation=allreduce", "train.clients=3", "codec.sync=qu:bits=8", "codec.feedback=false"],
+    ["train.aggregation=allgather", "train.clients=3", "codec.sync=qu:bits=8", "codec.feedback=false"],
 )
 
 
@@ -37,24 +38,32 @@ def at_once(*work: Callable[[], object]) -> list[object]:
         return list(pool.map(call, work))
 
 
-@pytest.fixture
-def clients() -> Iterator[list[AmongClients]]:
+CODECS = make_codecs(CONFIG, (100, 0), 100)
+
+
+@contextmanager
+def met(kind: type[ClientExchange], codecs: RunCodecs) -> Iterator[list[ClientExchange]]:
     """Three clients that have met."""
-    found = [AmongClients(Mesh()) for _ in range(3)]
-    devices = [SimpleNamespace(config=CONFIG, client=c, shared_sizes=(100, 0)) for c in range(3)]
-    meeting, *nothing = (one.prepare(device) for one, device in zip(found, devices, strict=True))  # type: ignore[arg-type]
+    found = [kind(Gloo(), client, 3) for client in range(3)]
+    rendezvous, *nothing = (one.rendezvous() for one in found)
     assert nothing == ["", ""]
-    for one, device in zip(found, devices, strict=True):
-        one.begin(device, SimpleNamespace(meeting=meeting, era="first"))  # type: ignore[arg-type]
+    for one in found:
+        one.begin(codecs, rendezvous, "first")
     yield found
     for one in found:
         one.close()
 
 
+@pytest.fixture
+def clients() -> Iterator[list[ClientExchange]]:
+    """Three clients that gather what they share."""
+    with met(AllGather, CODECS) as found:
+        yield found
+
+
 def share(client: int, size: int = 100) -> SyncUp:
-    crossings = Crossings(CONFIG.codec, CONFIG.seed)
     vector = torch.randn(size, generator=torch.Generator().manual_seed(client))
-    frame = crossings.encode(crossings.sync, vector, "sync-up", client, 1, 2)
+    frame = CODECS.encode(CODECS.sync, vector, "sync-up", client, 1, 2)
     return SyncUp(7, frame, Share.GRADIENTS, len(frame))
 
 
@@ -64,20 +73,48 @@ def order(weights: dict[int, float], evaluation: bool = False) -> Combine:
 
 def test_every_client_makes_the_aggregators_mean(clients) -> None:
     # Client 1 sits this step out, but gets the mean.
-    step = Step(7, 1, 2, (0, 2), (8, 4), 0.1, Share.GRADIENTS, False)
-    aggregator = Aggregator(Crossings(CONFIG.codec, CONFIG.seed), "samples")
-    mean = aggregator.running(step.samples)
-    for client in step.clients:
-        mean.add(share(client), client)
-        clients[client].keep(share(client))
     weights = {0: 8 / 12, 2: 4 / 12}
+    mean = RunningMean(CODECS, list(weights.values()))
+    for client in weights:
+        mean.add(client, share(client))
+        clients[client].keep(share(client))
     found = at_once(*(lambda one=one: one.combine(order(weights)) for one in clients))
-    assert found == [mean.message(step)] * 3
+    assert found == [mean.message(Place(7, 1, 2, 0.1))] * 3
     # Evaluation: exact, and for one.
-    for client in step.clients:
+    for client in weights:
         clients[client].keep(share(client))
     found = at_once(*(lambda one=one: one.combine(order(weights, True)) for one in clients))
-    assert found == [None, mean.for_evaluation(7), None]
+    assert found == [None, mean.exact(7), None]
+
+
+def test_an_all_reduce_agrees_with_the_mean_to_rounding() -> None:
+    plain = make_codecs(load(None, ["codec.sync=none"]), (100, 3), 103)
+
+    def weights_of(client: int) -> SyncUp:
+        drawn = torch.Generator().manual_seed(client)
+        frames = [plain.plain(torch.randn(size, generator=drawn)) for size in (100, 3)]
+        return SyncUp(7, b"".join(frames), Share.WEIGHTS, len(frames[0]))
+
+    weights = {0: 8 / 12, 2: 4 / 12}
+    mean = RunningMean(plain, list(weights.values()))
+    with met(AllReduce, plain) as clients:
+        # Client 1 sits this step out, does not know what is shared, and gets the mean.
+        for client in weights:
+            mean.add(client, weights_of(client))
+            clients[client].keep(weights_of(client))
+        found = at_once(*(lambda one=one: one.combine(order(weights)) for one in clients))
+        expected = mean.message(Place(7, 1, 2, 0.1))
+        assert found[0] == found[1] == found[2]
+        assert (found[0].number, found[0].share, found[0].lr) == (7, Share.WEIGHTS, 0.1)
+        for ours, theirs in zip(found[0].frames, expected.frames, strict=True):
+            torch.testing.assert_close(plain.decode(ours), plain.decode(theirs))
+        # Clients that share different things break no sum: all are told.
+        clients[0].keep(weights_of(0))
+        frame = plain.plain(torch.zeros(100))
+        clients[2].keep(SyncUp(7, frame, Share.GRADIENTS, len(frame)))
+        for error in at_once(*(lambda one=one: one.combine(order(weights)) for one in clients)):
+            assert isinstance(error, MessageError)
+            assert "some clients share WEIGHTS, others GRADIENTS" in str(error)
 
 
 def test_what_cannot_be_averaged_names_its_client(clients) -> None:
@@ -108,38 +145,38 @@ def test_an_exchange_breaks_when_one_leaves(clients) -> None:
 
 
 def test_only_this_machine_can_connect() -> None:
-    mesh = Mesh()
-    port = int(mesh.open().removeprefix("127.0.0.1:"))
+    gloo = Gloo()
+    port = int(gloo.open().removeprefix("127.0.0.1:"))
     lines = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
     listening = {
         place for _, place, _, state, *_ in lines if state == "0A" and place.endswith(f":{port:04X}")
     }
     assert listening == {f"0100007F:{port:04X}"}
-    mesh.close()
+    gloo.close()
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1", "192.0.2.1:7000", "[2001:db8::1]", "train.example.org"])
 def test_beyond_loopback_needs_a_word(listen: str) -> None:
     with pytest.raises(CredentialError, match="--insecure"):
-        Mesh(listen)
-    Mesh(listen, insecure=True)
+        Gloo(listen)
+    Gloo(listen, insecure=True)
 
 
 def test_others_addresses_are_checked_too() -> None:
-    mesh = Mesh()
+    gloo = Gloo()
     with pytest.raises(CredentialError, match=r"will not meet other clients at 192\.0\.2\.1"):
-        mesh.begin(1, 3, "192.0.2.1:7000", "era")
+        gloo.begin(1, 3, "192.0.2.1:7000", "era")
     with pytest.raises(UnreachableError, match="not an address"):
-        mesh.begin(1, 3, "", "era")
+        gloo.begin(1, 3, "", "era")
 
 
 def test_addresses_that_cannot_be() -> None:
     with pytest.raises(UnreachableError, match="give the address"):
-        Mesh("0.0.0.0:1", insecure=True)
+        Gloo("0.0.0.0:1", insecure=True)
     with pytest.raises(UnreachableError, match="not an address"):
-        Mesh("localhost:many")
+        Gloo("localhost:many")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(UnreachableError, match="another program listens there"):
-            Mesh(f"127.0.0.1:{taken.getsockname()[1]}").open()
+            Gloo(f"127.0.0.1:{taken.getsockname()[1]}").open()

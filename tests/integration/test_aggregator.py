@@ -46,7 +46,7 @@ def test_the_split_server_never_sees_what_clients_share(cluster, network, settin
     # What each process has seen.
     seen = {name: received(cluster.folder / f"{name}.jsonl") for name in ("server", "aggregator")}
     assert seen["server"].isdisjoint({"SyncUp", "State"})
-    assert {"Smashed", "Elsewhere", "Report"} <= seen["server"]
+    assert {"Smashed", "Placeholder", "Report"} <= seen["server"]
     assert seen["aggregator"] == {"SyncUp", "State"}
     kept = network.checkpoint.latest(cluster.folder / "net" / "checkpoints")
     assert all(name.startswith("server.") for name in kept.tensors)

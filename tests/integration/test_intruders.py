@@ -13,7 +13,7 @@ import grpc
 import pytest
 import torch
 
-from cutlayer.client.participant import Device
+from cutlayer.client.participant import Participant
 from cutlayer.codecs import codec
 from cutlayer.codecs import frame as layout
 from cutlayer.wire.grpc.options import client_options
@@ -91,7 +91,7 @@ def data(number: int, message: tuple[bytes, ...]) -> Any:
 
 def ready_like(offer: Any) -> Any:
     """What an honest client 2 of digits would say."""
-    device = Device("digits", whole=True)
+    device = Participant("digits", whole=True)
     return U(ready=device.prepare(offer))
 
 

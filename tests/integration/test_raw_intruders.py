@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from cutlayer.client.participant import Device
+from cutlayer.client.participant import Participant
 from cutlayer.wire.messages.protobuf import TRAIN, message_class
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -112,7 +112,7 @@ def test_a_client_that_stops_reading_is_let_go(cluster, network) -> None:
     before = memory(server.pid)
     slow = call(cluster.port)
     say(slow, hello=message_class("Hello")(protocol=1, incarnation=bytes(16), attempt=1, claims=2))
-    say(slow, ready=Device("digits", whole=True).prepare(hear(slow).offer))
+    say(slow, ready=Participant("digits", whole=True).prepare(hear(slow).offer))
     # From here on it reads nothing, and stays connected.
     network.until(lambda: events(cluster, "client-dropped") > dropped, "the drop of the slow client")
     network.until(lambda: events(cluster, "client-left") > left, "the end of its stream")

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from cutlayer.config.schema import TrainConfig
-from cutlayer.protocol.lr_schedule import learning_rate
+from cutlayer.protocol.build import make_plan
+from cutlayer.protocol.lr_schedule import LearningRate
 from cutlayer.protocol.plan import Plan
 from cutlayer.wire.messages.types import Share
 
 
 def plan(samples: list[int], **settings: object) -> Plan:
-    return Plan(TrainConfig(clients=len(samples), batch_size=4, epochs=2, **settings), samples)
+    return make_plan(TrainConfig(clients=len(samples), batch_size=4, epochs=2, **settings), samples)
 
 
 def test_clients_without_batches_sit_out() -> None:
@@ -67,11 +68,9 @@ def test_drop_last() -> None:
 
 
 def rates(steps_per_epoch: int = 1, **settings: object) -> list[float]:
-    train = TrainConfig(**{"lr": 0.1, "epochs": 200, **settings})
+    lr = LearningRate(**{"lr": 0.1, "epochs": 200, **settings})
     return [
-        learning_rate(train, epoch, step, steps_per_epoch)
-        for epoch in range(train.epochs)
-        for step in range(steps_per_epoch)
+        lr.at(epoch, step, steps_per_epoch) for epoch in range(lr.epochs) for step in range(steps_per_epoch)
     ]
 
 

@@ -9,11 +9,11 @@ from cutlayer.codecs import codec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.rates.adaptive import AutoRate, Pace
 from cutlayer.rates.ladder import ladder
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import LocalRun
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.meter import Direction
 
-Start = Callable[..., Session]
+Start = Callable[..., LocalRun]
 AUTO = ["codec.up=qu", "codec.rate=auto:min=1,max=8", "link.device=1e8"]
 
 
@@ -89,7 +89,7 @@ def test_each_client_follows_its_own_link(start: Start) -> None:
     fast, slow, slowest = (records[-1]["bits"][client] for client in "012")
     assert fast > slow >= slowest
     assert slowest == records[0]["bits"]["2"]  # the lowest rung, with which everybody begins
-    _, work, _ = session.workers[0].rate.state()["rate"].tolist()
+    _, work, _ = session.clients.clients[0].rate.state()["rate"].tolist()
     elements = records[-1]["raw_bytes"]["up/smashed"] / 4 / 3
     link = Link.parse("4mbit")
     assert link.seconds(Direction.UP, int(fast * elements / 8)) <= work

@@ -7,9 +7,9 @@ import pytest
 from cutlayer.codecs import codec
 from cutlayer.errors import ConfigError
 from cutlayer.rates.scheduled import Staged, Stages, planned
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import LocalRun
 
-Start = Callable[..., Session]
+Start = Callable[..., LocalRun]
 RISING = ["codec.up=ems:bpe=4", "codec.rate=until:50%=0.5"]
 
 
@@ -74,7 +74,7 @@ def test_a_fixed_rate_is_the_codec_itself() -> None:
 
 def test_a_run_sends_what_was_planned(start: Start) -> None:
     session = start(*RISING, "data.limit=600", "train.batch_size=32", "train.drop_last=true")
-    records = [session.step().record() for _ in range(session.plan.total)]
+    records = [session.step().record() for _ in range(session.server.plan.total)]
     half = len(records) // 2
     first = [bits for record in records[:half] for bits in record["bits"].values()]
     second = [bits for record in records[half:] for bits in record["bits"].values()]

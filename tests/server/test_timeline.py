@@ -13,7 +13,7 @@ def test_the_slowest_client_counts_in_each_phase() -> None:
     timeline = Timeline(Link.parse("8mbit,1ms"))  # a million bytes a second
     timeline.begin(phases=2)
     for client in (0, 1):
-        timeline.turn(client, 0)
+        timeline.begun(client, 0)
     timeline.up(0, 1_000_000)
     timeline.up(1, 3_000_000)
     timeline.down(0, 2_000_000)
@@ -22,7 +22,7 @@ def test_the_slowest_client_counts_in_each_phase() -> None:
     timeline.finished(0, report(5.0, 1.0), 0)
     timeline.finished(1, report(2.0, 1.0), 0)
     timeline.end()
-    # First turn, forward and smashed data: 1 + 5 against 3 + 2. Then gradient and backward: 2 + 1 against 1.
+    # First begin, forward and smashed data: 1 + 5 against 3 + 2. Then gradient and backward: 2 + 1 against 1.
     assert timeline.clock.seconds == pytest.approx(0.002 + 6 + 0.002 + 3, abs=1e-9)
     assert timeline.seconds["client_forward"] == 7.0
     assert timeline.seconds["client_backward"] == 2.0

@@ -1,4 +1,4 @@
-"""The loop on another transport: clients in threads of their own, with models of their own."""
+"""The server on another transport: clients in threads of their own, with models of their own."""
 
 import queue
 import threading
@@ -7,28 +7,38 @@ from collections.abc import Callable, Iterable, Sequence
 import pytest
 import torch
 
-from cutlayer.client.split_client import Worker
+from cutlayer.aggregation.at_server import ServerAggregation
+from cutlayer.client.build import build_client
+from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
-from cutlayer.protocol.build import make_client, make_server, prepare_data, prepare_model
-from cutlayer.protocol.plan import Plan
+from cutlayer.protocol.build import (
+    make_client,
+    make_codecs,
+    make_plan,
+    make_server,
+    make_task,
+    prepare_data,
+    prepare_model,
+)
 from cutlayer.server.evaluation import evaluate
-from cutlayer.server.split_server import Loop
+from cutlayer.server.split_server import SplitServer
 from cutlayer.split.client import ClientHalf
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import local_run
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import Message
-from cutlayer.wire.meter import Direction, Meter
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.transport import Metered
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
 
 
-class Threads:
+class Threads(Metered):
     """Byte strings through queues, as a network would carry them; answers come whenever they come."""
 
     patient = True
 
-    def __init__(self, workers: list[Worker]) -> None:
-        self.meter = Meter()
+    def __init__(self, workers: list[SplitClient]) -> None:
+        super().__init__()
         self._in: list[queue.Queue[bytes | None]] = [queue.Queue() for _ in workers]
         self._out: list[queue.Queue[bytes]] = [queue.Queue() for _ in workers]
         self._threads = [
@@ -59,8 +69,11 @@ class Threads:
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         return tuple(clients)
 
+    def label(self, client: int) -> str:
+        return f"client {client}"
+
     def fault(self, client: int, error: Exception) -> None:
-        pass
+        raise error
 
     def close(self) -> None:
         for inbox in self._in:
@@ -68,7 +81,7 @@ class Threads:
         for thread in self._threads:
             thread.join(30)
 
-    def _run(self, client: int, worker: Worker) -> None:
+    def _run(self, client: int, worker: SplitClient) -> None:
         torch.set_num_threads(1)
         while (data := self._in[client].get()) is not None:
             for answer in worker.handle(self._parse(data)):
@@ -96,25 +109,35 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
     config = configure(
         *settings, "codec.up=rt:ratio=0.8", "data.limit=100", "data.partition=dirichlet:alpha=1"
     )
-    session = Session(config)
+    session = local_run(config)
     data = prepare_data(config)
 
     def own() -> ClientHalf:
         return make_client(config, prepare_model(config, data.train)[1])
 
     workers = [
-        Worker.build(config, data, client, own(), evaluator=client == 0)
+        build_client(config, data, client, own(), evaluator=client == 0)
         for client in range(config.train.clients)
     ]
     threads = Threads(workers)
     try:
-        plan = Plan(config.train, [len(part) for part in data.parts])
-        server = make_server(config, prepare_model(config, data.train)[1])
-        loop = Loop(config, plan, server, threads, data.train.classes)
+        plan = make_plan(config.train, [len(part) for part in data.parts])
+        task, codecs = make_task(data.train), make_codecs(config)
+        server = SplitServer(
+            make_server(config, prepare_model(config, data.train)[1], task),
+            plan,
+            task,
+            codecs,
+            threads,
+            ServerAggregation(codecs, config.train.weighting, threads),
+            seed=config.seed,
+            batching=config.train.server_batching,
+            weighting=config.train.weighting,
+        )
         for _ in range(plan.total):
-            ours, theirs = session.step(), loop.step()
+            ours, theirs = session.step(), server.step()
             assert ours.losses == theirs.losses
             assert ours.bytes == theirs.bytes
-        assert evaluate(loop, len(data.test)).loss == session.evaluate().loss
+        assert evaluate(server, 0, len(data.test)).loss == session.evaluate().loss
     finally:
         threads.close()

@@ -12,6 +12,7 @@ from cutlayer.split.aggregate import add_weighted, shares
 from cutlayer.split.client import ClientHalf, ClientModel
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.vectors import assign, flatten, unflatten
+from cutlayer.tasks.classification import Classification
 
 
 def sgd(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -91,8 +92,8 @@ def test_a_mean_is_applied_once(model: nn.Sequential) -> None:
 
 def test_the_server_returns_gradients_of_each_clients_own_loss(model: nn.Sequential) -> None:
     head, tail = cut(model, "2")
-    server = ServerHalf(tail, sgd)
-    fused = ServerHalf(copy.deepcopy(tail), sgd)
+    server = ServerHalf(tail, sgd, Classification(3))
+    fused = ServerHalf(copy.deepcopy(tail), sgd, Classification(3))
     clients = [(head(x).detach(), y) for x, y in (batch(1, 5), batch(2, 3))]
     weights = [0.75, 0.25]
     losses, gradients = fused.train_fused([z for z, _ in clients], [y for _, y in clients], weights)
@@ -113,7 +114,7 @@ def test_the_server_returns_gradients_of_each_clients_own_loss(model: nn.Sequent
 
 def test_a_discarded_step_leaves_no_trace(model: nn.Sequential) -> None:
     head, tail = cut(model, "2")
-    server = ServerHalf(tail, sgd)
+    server = ServerHalf(tail, sgd, Classification(3))
     before = flatten(server.parameters)
     x, y = batch(1)
     server.train(head(x).detach(), y)
@@ -130,4 +131,4 @@ def test_halves_complain_about_the_wrong_order(model: nn.Sequential) -> None:
     with pytest.raises(RuntimeError, match="without a forward"):
         half.backward(torch.zeros(5, 8))
     with pytest.raises(RuntimeError, match="no tail"):
-        half.finish_forward(torch.zeros(5, 8), torch.zeros(5, dtype=torch.int64))
+        half.finish_forward(torch.zeros(5, 8), torch.zeros(5, dtype=torch.int64), F.cross_entropy)

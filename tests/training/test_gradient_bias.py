@@ -74,15 +74,15 @@ def test_the_tracked_gradient_is_the_one_that_training_applies(configure, start)
     from cutlayer.training.gradient_bias import track_bias
 
     session = start("codec.up=ms:ratio=0.9", "train.momentum=0", "train.weight_decay=0", "train.clients=1")
-    parameters = session.halves[0].model.parameters + session.server.parameters
+    parameters = session.clients.halves[0].model.parameters + session.server.half.parameters
     before = [p.detach().clone() for p in parameters]
     bias = track_bias(session)
-    lr = session.plan.at(0).lr
+    lr = session.server.plan.at(0).lr
     session.step()
     moved = movement(before, parameters) / lr
     again = start("train.momentum=0", "train.weight_decay=0", "train.clients=1")
     again.step()
-    exact = again.halves[0].model.parameters + again.server.parameters
+    exact = again.clients.halves[0].model.parameters + again.server.half.parameters
     true = movement(before, exact) / lr
     assert float((moved - true).norm()) == pytest.approx(bias["norm"], rel=1e-3)
     assert float(true @ moved / true.norm() / moved.norm()) == pytest.approx(bias["cosine"], rel=1e-4)

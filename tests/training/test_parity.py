@@ -13,12 +13,12 @@ from cutlayer.data import Sampler
 from cutlayer.models import cut_module
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.plan import Step
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import LocalRun
 
-Start = Callable[..., Session]
+Start = Callable[..., LocalRun]
 
 
-def batch(session: Session, step: Step, client: int) -> tuple[Tensor, Tensor]:
+def batch(session: LocalRun, step: Step, client: int) -> tuple[Tensor, Tensor]:
     """What a client trains on, found without its worker."""
     data, config = session.data, session.config
     sampler = Sampler(data.parts[client], config.train.batch_size, seed=config.seed, client=client)
@@ -27,18 +27,18 @@ def batch(session: Session, step: Step, client: int) -> tuple[Tensor, Tensor]:
     return data.augment.train(data.train.images[indices], **place), data.train.labels[indices]
 
 
-def optimizer(session: Session, parameters: object) -> torch.optim.Optimizer:
+def optimizer(session: LocalRun, parameters: object) -> torch.optim.Optimizer:
     t = session.config.train
     if t.optimizer == "adamw":
         return torch.optim.AdamW(parameters, t.lr, weight_decay=t.weight_decay)
     return torch.optim.SGD(parameters, t.lr, t.momentum, weight_decay=t.weight_decay, nesterov=t.nesterov)
 
 
-def fresh(session: Session) -> nn.Module:
+def fresh(session: LocalRun) -> nn.Module:
     return prepare_model(session.config, session.data.train)[0]
 
 
-def halves(session: Session) -> tuple[nn.Module, nn.Module]:
+def halves(session: LocalRun) -> tuple[nn.Module, nn.Module]:
     at = cut_module(session.config.model.name, session.config.model.cut)
     return cut(fresh(session), at)
 
@@ -54,7 +54,7 @@ def mean(lists: list[list[Tensor]], weights: list[float]) -> list[Tensor]:
     return [sum(w * g for w, g in zip(weights, gs, strict=True)) for gs in zip(*lists, strict=True)]
 
 
-def same(session: Session, *parts: nn.Module, exact: bool = False, buffers: bool = True) -> None:
+def same(session: LocalRun, *parts: nn.Module, exact: bool = False, buffers: bool = True) -> None:
     expected = {name: t for part in parts for name, t in part.state_dict().items()}
     found = session.model().state_dict()
     assert found.keys() == expected.keys()
@@ -91,7 +91,7 @@ def test_one_client_is_plain_training_to_the_last_bit(
     whole = fresh(session).train()
     opt = optimizer(session, whole.parameters())
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         images, labels = batch(session, step, 0)
         opt.param_groups[0]["lr"] = step.lr
         opt.zero_grad()
@@ -115,7 +115,7 @@ def test_gradients_are_averaged_each_step(start: Start, clients: int, mode: str,
     whole = fresh(session).train()
     opt = optimizer(session, whole.parameters())
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         gradients, losses, sizes = [], [], []
         for client in step.clients:
             images, labels = batch(session, step, client)
@@ -147,7 +147,7 @@ def test_without_batch_norm_many_clients_are_one_big_batch(
     whole = copy.deepcopy(session._whole)
     opt = optimizer(session, whole.parameters())
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         batches = [batch(session, step, client) for client in step.clients]
         images, labels = (torch.cat(x) for x in zip(*batches, strict=True))
         loss = F.cross_entropy(whole(images), labels)
@@ -161,7 +161,7 @@ def test_fused_sees_all_batches_in_one_batch_norm(start: Start) -> None:
     client, server = halves(session)
     opts = [optimizer(session, part.parameters()) for part in (client, server)]
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         batches = [batch(session, step, c) for c in step.clients]
         output = server(torch.cat([client(images) for images, _ in batches]))
         sizes = [len(labels) for _, labels in batches]
@@ -182,7 +182,7 @@ def test_sequential_updates_the_server_after_every_client(start: Start) -> None:
     opts = [optimizer(session, part.parameters()) for part in (client, server)]
     own = list(client.parameters())
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         collected, losses = [], []
         for c in step.clients:
             images, labels = batch(session, step, c)
@@ -208,7 +208,7 @@ def test_weights_are_averaged_now_and_then(start: Start, sync: str, weighting: s
     opt = optimizer(session, server.parameters())
     trained: dict[int, int] = {}
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         weights = [1 / len(step.clients)] * len(step.clients)
         if weighting == "samples":
             weights = [size / sum(step.samples) for size in step.samples]
@@ -237,12 +237,12 @@ def test_weights_are_averaged_now_and_then(start: Start, sync: str, weighting: s
                 part.load_state_dict({n: t.round() if "batches" in n else t for n, t in average.items()})
             trained.clear()
         session.step()
-    found = [half.model.head.state_dict() for half in session.halves]
+    found = [half.model.head.state_dict() for half in session.clients.halves]
     for part, state in zip(clients, found, strict=True):
         for name, tensor in part.state_dict().items():
             torch.testing.assert_close(state[name], tensor, rtol=1e-3, atol=1e-4)
     for name, tensor in server.state_dict().items():
-        torch.testing.assert_close(session.server.part.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(session.server.half.part.state_dict()[name], tensor, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("sync", ["step", "2", "epoch"])
@@ -254,7 +254,7 @@ def test_relay_hands_the_client_half_from_one_to_the_next(start: Start, sync: st
     opt = optimizer(session, server.parameters())
     seen = []
     while not session.done:
-        step = session.plan.at(session.number)
+        step = session.server.plan.at(session.number)
         (c,) = step.clients
         seen.append((step.epoch, c, step.step))
         images, labels = batch(session, step, c)
@@ -265,7 +265,7 @@ def test_relay_hands_the_client_half_from_one_to_the_next(start: Start, sync: st
         apply(opt, server, list(gradients[len(own) :]), step.lr)
         assert session.step().loss == pytest.approx(float(loss.detach()), rel=1e-3)
     same(session, client, server)
-    batches = session.plan.batches
+    batches = session.server.plan.batches
     assert sorted(seen) == sorted((e, c, s) for e in range(2) for c in range(3) for s in range(batches[c]))
     length = {"step": 1, "2": 2, "epoch": 10**6}[sync]
     assert seen[: min(length, batches[0])] == [(0, 0, s) for s in range(min(length, batches[0]))]

@@ -9,10 +9,19 @@ import cutlayer
 from cutlayer.codecs import inspect
 from cutlayer.config.schema import Config
 from cutlayer.errors import DataError, DivergedError, MessageError, ParameterError
-from cutlayer.training.session import Session
-from cutlayer.wire.messages.types import Gradient, Labels, Message, Share, Smashed, SyncDown, SyncUp, Turn
+from cutlayer.training.local_run import LocalRun, local_run
+from cutlayer.wire.messages.types import (
+    BeginStep,
+    Gradient,
+    Labels,
+    Message,
+    Share,
+    Smashed,
+    SyncDown,
+    SyncUp,
+)
 
-Start = Callable[..., Session]
+Start = Callable[..., LocalRun]
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
 MODES = {
     "parallel": [],
@@ -28,7 +37,7 @@ MODES = {
 RANDOM = ["codec.up=rt:ratio=0.8", "codec.down=qu:bits=6,rounding=stochastic", "codec.sync=qu:bits=8"]
 
 
-def snapshot(session: Session) -> dict[str, torch.Tensor]:
+def snapshot(session: LocalRun) -> dict[str, torch.Tensor]:
     return {name: t.clone() for name, t in session.state()[0].items()}
 
 
@@ -43,9 +52,9 @@ def test_a_session_goes_on_exactly_from_its_state(start: Start, mode: str) -> No
     settings = [*MODES[mode], *RANDOM, "data.partition=dirichlet:alpha=1", "data.limit=100"]
     whole, first = start(*settings), start(*settings)
     torch.manual_seed(1)
-    losses = [whole.step().losses for _ in range(whole.plan.total)]
+    losses = [whole.step().losses for _ in range(whole.server.plan.total)]
     torch.manual_seed(2)  # the global random state has no say
-    stop = whole.plan.steps_per_epoch + 2
+    stop = whole.server.plan.steps_per_epoch + 2
     for _ in range(stop):
         first.step()
     first.evaluate()  # changes nothing
@@ -53,7 +62,7 @@ def test_a_session_goes_on_exactly_from_its_state(start: Start, mode: str) -> No
     second = start(*settings)
     second.step()  # what was there before does not matter
     second.restore({name: t.clone() for name, t in tensors.items()}, state)
-    assert [second.step().losses for _ in range(stop, whole.plan.total)] == losses[stop:]
+    assert [second.step().losses for _ in range(stop, whole.server.plan.total)] == losses[stop:]
     equal(snapshot(whole), snapshot(second))
     assert whole.meter.state() == second.meter.state()
     scored, again = whole.evaluate(), second.evaluate()
@@ -95,7 +104,7 @@ def test_every_byte_is_counted_once(start: Start, mode: str, monkeypatch: pytest
 
     monkeypatch.setattr(loopback, "parse", watch)
     session = start(*MODES[mode], "codec.up=ms:ratio=0.9", "codec.sync=qu:bits=8", "data.limit=60")
-    outcomes = [session.step() for _ in range(session.plan.total)]
+    outcomes = [session.step() for _ in range(session.server.plan.total)]
     counted = session.meter.snapshot()
     for kind in ("smashed", "labels", "gradients", "sync", "control"):
         assert counted[f"up/{kind}"] + counted[f"down/{kind}"] == frames.get(kind, 0)
@@ -115,26 +124,26 @@ def test_gradients_come_down_under_their_codec(
     """In a U-shape `down` also carries activations. The server's own backward pass stays exact."""
     session = start(*MODES[mode], "codec.down=ms:ratio=0.9,rounding=nearest", "data.limit=60")
     kinds = []
-    send = session.loop.transport.send
+    send = session.server.transport.send
 
     def watch(client: int, message: Message) -> None:
         if isinstance(message, Smashed | Gradient):
             kinds.append((type(message), str(inspect(message.body).codec).partition(":")[0]))
         send(client, message)
 
-    monkeypatch.setattr(session.loop.transport, "send", watch)
+    monkeypatch.setattr(session.server.transport, "send", watch)
     outcome = session.step()
     assert {name for _, name in kinds} == {"ms"}
     assert {kind for kind, _ in kinds} == ({Smashed, Gradient} if "u-shaped" in mode else {Gradient})
     assert 4 * outcome.bytes["down/gradients"] < outcome.raw_bytes["down/gradients"]
-    assert math.isfinite(session.step().loss if session.number < session.plan.total else outcome.loss)
+    assert math.isfinite(session.step().loss if session.number < session.server.plan.total else outcome.loss)
 
 
 def test_control_messages_are_small(start: Start) -> None:
-    """A step costs each client 26 bytes down (Turn) and 41 up (Report); 8 labels of 10 classes take 4."""
+    """A step costs a client 26 bytes down (BeginStep), 41 up (Report), and 4 for 8 labels of 10 classes."""
     session = start()
     sent = session.step().bytes
-    clients = len(session.halves)
+    clients = len(session.clients.halves)
     assert (sent["down/control"], sent["up/control"]) == (26 * clients, 41 * clients)
     assert sent["up/labels"] == 4 * clients
 
@@ -142,9 +151,9 @@ def test_control_messages_are_small(start: Start) -> None:
 def test_labels_never_leave_the_client_in_a_u_shape(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     session = start(*U)
     seen = []
-    handle = session.loop.transport.receive
+    handle = session.server.transport.receive
     monkeypatch.setattr(
-        session.loop.transport, "receive", lambda client: seen.append(handle(client)) or seen[-1]
+        session.server.transport, "receive", lambda client: seen.append(handle(client)) or seen[-1]
     )
     for _ in range(3):
         session.step()
@@ -202,8 +211,8 @@ def test_batch_norm_statistics_are_averaged_for_evaluation(start: Start) -> None
     for _ in range(3):
         session.step()
     name = "layer1.bn.running_mean"
-    place = session.halves[0].model.buffer_names.index(name)
-    own = torch.stack([half.buffers[place] for half in session.halves])
+    place = session.clients.halves[0].model.buffer_names.index(name)
+    own = torch.stack([half.buffers[place] for half in session.clients.halves])
     assert not torch.allclose(own[0], own[1])
     torch.testing.assert_close(session.model().get_buffer(name), own.mean(0))
 
@@ -223,23 +232,23 @@ def test_a_codec_that_cannot_carry_the_tensor(start: Start) -> None:
 
 def test_workers_refuse_messages_out_of_place(start: Start) -> None:
     session = start()
-    worker = session.loop.transport._clients[1]
+    worker = session.server.transport._clients[1]
     with pytest.raises(MessageError, match="not the step in progress"):
         worker(Gradient(0, b""))
     with pytest.raises(MessageError, match="no use for a Labels"):
         worker(Labels(0, b"", 0))
     with pytest.raises(MessageError, match="no test set"):
         worker(SyncDown(0, b"", Share.BUFFERS, 0, 0.0, True))
-    list(worker(Turn(0, 0, 0, 0.1, Share.GRADIENTS)))
+    list(worker(BeginStep(0, 0, 0, 0.1, Share.GRADIENTS)))
     with pytest.raises(MessageError, match="not the step in progress"):
         worker(Gradient(1, b""))
 
 
 def test_the_server_believes_no_client(start: Start) -> None:
-    def replaced(change: Callable[[Message], Message]) -> Session:
+    def replaced(change: Callable[[Message], Message]) -> LocalRun:
         session = start()
-        real = session.loop.transport.receive
-        session.loop.transport.receive = lambda client: change(real(client))  # type: ignore[method-assign]
+        real = session.server.transport.receive
+        session.server.transport.receive = lambda client: change(real(client))  # type: ignore[method-assign]
         return session
 
     small = cutlayer.codec("dense").encode(torch.zeros(3, 4, 4, 4))
@@ -257,13 +266,13 @@ def test_the_server_believes_no_client(start: Start) -> None:
 def test_repeated_means_are_harmless(start: Start) -> None:
     session = start()
     sent = []
-    real = session.loop.transport.send
+    real = session.server.transport.send
 
     def send(client: int, message: Message) -> None:
         sent.append((client, message))
         real(client, message)
 
-    session.loop.transport.send = send  # type: ignore[method-assign]
+    session.server.transport.send = send  # type: ignore[method-assign]
     session.step()
     before = snapshot(session)
     for client, message in sent:
@@ -274,8 +283,8 @@ def test_repeated_means_are_harmless(start: Start) -> None:
 
 def test_a_thousand_clients_share_one_model(configure: Callable[..., Config]) -> None:
     config = configure("train.clients=1000", "train.batch_size=1", "data.limit=1400", "train.epochs=1")
-    session = Session(config)
-    assert len({id(half.model) for half in session.halves}) == 1
+    session = local_run(config)
+    assert len({id(half.model) for half in session.clients.halves}) == 1
     session.step()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     outcome = session.step()
@@ -292,7 +301,7 @@ def test_a_thousand_clients_share_one_model(configure: Callable[..., Config]) ->
 
 def test_the_layout_changes_speed_and_rounding_only(start: Start) -> None:
     first, last = start(), start("model.layout=channels_last")
-    weights = [p for p in last.server.parameters if p.dim() == 4 and p.shape[1] > 1]
+    weights = [p for p in last.server.half.parameters if p.dim() == 4 and p.shape[1] > 1]
     assert weights
     assert all(p.is_contiguous(memory_format=torch.channels_last) for p in weights)
     for _ in range(3):

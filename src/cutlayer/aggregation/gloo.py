@@ -1,14 +1,15 @@
 """Connections between all clients, by torch.distributed with the gloo backend.
 
-Client 0 opens the place where clients meet (a TCPStore) and tells the server its address, which hands it to
-the others. There each leaves the address where it listens itself. Gloo neither encrypts nor asks who
-somebody is, so nothing beyond loopback is used unless the user takes the risk.
+Client 0 opens the rendezvous (a TCPStore) and tells the server its address, which hands it to the others.
+There each leaves the address where it listens itself. Gloo neither encrypts nor authenticates, so nothing
+beyond loopback is used unless the user takes the risk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -25,10 +26,10 @@ dist: Any = torch.distributed
 _PATIENCE = timedelta(seconds=60)
 
 
-class Mesh:
+class Gloo:
     """This client's end. `listen` is where the others reach it, as HOST or HOST:PORT.
 
-    The port is that of the meeting place, for client 0. Beside it gloo takes ports of its own.
+    The port is that of the rendezvous, for client 0. Beside it gloo takes ports of its own.
     """
 
     def __init__(self, listen: str = "127.0.0.1", *, insecure: bool = False) -> None:
@@ -43,7 +44,7 @@ class Mesh:
         self._check(self._host, "listen for other clients on")
         self._store: Any = None
         self._group: Any = None
-        self._meeting = ""
+        self._rendezvous = ""
         self._era = ""
         self._client, self._clients = 0, 1
 
@@ -64,28 +65,44 @@ class Mesh:
             )
         return f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
 
-    def begin(self, client: int, clients: int, meeting: str, era: str) -> None:
+    def begin(self, client: int, clients: int, rendezvous: str, era: str) -> None:
         """A new era: the connections of the last one are closed, new ones made at the first exchange."""
         _need_gloo()
         self._group = None
-        host, _ = parse_address(meeting)
+        host, _ = parse_address(rendezvous)
         self._check(host, "meet other clients at")
-        self._client, self._clients, self._meeting, self._era = client, clients, meeting, era
+        self._client, self._clients, self._rendezvous, self._era = client, clients, rendezvous, era
 
-    def gather(self, own: bytes) -> list[bytes]:
+    def all_gather(self, own: bytes) -> list[bytes]:
         """What every client gives, in client order. All clients call this. Raises `RollbackError`."""
         if self._clients == 1:
             return [own]
-        try:
+        with self._unbroken():
             return self._gather(own)
-        except (RuntimeError, ValueError, OSError) as error:
-            # Nobody waits for this one, either.
-            self._group = None
-            raise RollbackError(f"the exchange among clients broke ({_gist(error)})") from None
+
+    def all_reduce(self, own: torch.Tensor, *, largest: bool = False) -> torch.Tensor:
+        """The sum, or the largest, of what clients give. All clients call this. Raises `RollbackError`."""
+        if self._clients == 1 or not own.numel():
+            return own
+        total = own.clone()
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX if largest else dist.ReduceOp.SUM
+        with self._unbroken():
+            self._connected().allreduce([total], options).wait()
+        return total
 
     def close(self) -> None:
         """Leave."""
         self._group = self._store = None
+
+    @contextlib.contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        try:
+            yield
+        except (RuntimeError, ValueError, OSError) as error:
+            # Nobody waits for this one, either.
+            self._group = None
+            raise RollbackError(f"the exchange among clients broke ({_gist(error)})") from None
 
     def _gather(self, own: bytes) -> list[bytes]:
         lengths = self._all(torch.tensor([len(own)]))
@@ -100,22 +117,25 @@ class Mesh:
         return [t[:size].numpy().tobytes() for t, size in zip(found, sizes, strict=True)]
 
     def _all(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        if self._group is None:
-            self._group = self._connect()
         found = [torch.empty_like(tensor) for _ in range(self._clients)]
-        self._group.allgather([found], [tensor]).wait()
+        self._connected().allgather([found], [tensor]).wait()
         return found
 
+    def _connected(self) -> Any:
+        if self._group is None:
+            self._group = self._connect()
+        return self._group
+
     def _connect(self) -> Any:
-        host, port = parse_address(self._meeting)
+        host, port = parse_address(self._rendezvous)
         store = self._store
         if store is None:
             store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=_PATIENCE)
         options = dist.ProcessGroupGloo._Options()
         options._timeout = _PATIENCE
         options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._host)]
-        rendezvous = dist.PrefixStore(self._era, store)
-        return dist.ProcessGroupGloo(rendezvous, self._client, self._clients, options)
+        prefixed = dist.PrefixStore(self._era, store)
+        return dist.ProcessGroupGloo(prefixed, self._client, self._clients, options)
 
     def _bind(self) -> socket.socket:
         where = f"[{self._host}]:{self._port}" if ":" in self._host else f"{self._host}:{self._port}"
@@ -151,6 +171,6 @@ def _gist(error: Exception) -> str:
 def _need_gloo() -> None:
     if not (dist.is_available() and dist.is_gloo_available()):
         raise ConfigError(
-            "this PyTorch has no gloo, which train.aggregation = allreduce needs; install one that has, or "
+            "this PyTorch has no gloo, which aggregation among clients needs; install one that has, or "
             "set train.aggregation to server"
         )

@@ -5,23 +5,25 @@ from collections.abc import Iterable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from cutlayer.data import Augment, Dataset
 from cutlayer.errors import MessageError
-from cutlayer.protocol.run_codecs import Crossings
+from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.client import ClientHalf, ClientModel
-from cutlayer.wire.messages import labels as packing
+from cutlayer.tasks.base import Task
 from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed
 
 
-class Examiner:
+class Evaluator:
     """Runs test batches through a copy of the client's half, so that training never notices."""
 
-    def __init__(self, half: ClientHalf, test: Dataset, augment: Augment, crossings: Crossings) -> None:
+    def __init__(
+        self, half: ClientHalf, task: Task, codecs: RunCodecs, test: Dataset, augment: Augment
+    ) -> None:
+        self.task = task
+        self.codecs = codecs
         self.test = test
         self.augment = augment
-        self.crossings = crossings
         self._source = half.model
         self._half: ClientHalf | None = None
         self._open: tuple[int, Tensor] | None = None
@@ -34,19 +36,21 @@ class Examiner:
 
     @torch.no_grad()
     def begin(self, message: Evaluate) -> Iterable[Message]:
-        """The smashed data of one batch, and its labels unless they stay here."""
+        """The smashed data of one batch, and its targets unless they stay here."""
         if not 0 <= message.first < message.last <= len(self.test):
             raise MessageError(f"samples {message.first} to {message.last} of a test set of {len(self.test)}")
         half = self._copy()
         span = slice(message.first, message.last)
-        labels = self.test.labels[span]
+        targets = self.test.labels[span]
         smashed = half.model.head(self.augment.test(self.test.images[span]))
-        frame = self.crossings.up_evaluation.encode(smashed)
+        frame = self.codecs.up_evaluation.encode(smashed)
         if half.model.tail is not None:
-            self._open = (message.number, labels)
+            self._open = (message.number, targets)
             return [Smashed(message.number, frame)]
-        packed = packing.pack(labels.numpy(), self.test.classes)
-        return [Smashed(message.number, frame), Labels(message.number, packed, len(labels))]
+        return [
+            Smashed(message.number, frame),
+            Labels(message.number, self.task.pack(targets), len(targets)),
+        ]
 
     def awaits(self, number: int) -> bool:
         """Whether the server's activations of that number belong to an evaluation in progress."""
@@ -58,9 +62,9 @@ class Examiner:
         tail = self._copy().model.tail
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
-        labels, self._open = self._open[1], None
-        logits = tail(self.crossings.decode(message.body))
-        return Scores(message.number, len(labels), *count(logits, labels))
+        targets, self._open = self._open[1], None
+        outputs = tail(self.codecs.decode(message.body))
+        return Scores(message.number, len(targets), *self.task.score(outputs, targets))
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
@@ -70,10 +74,3 @@ class Examiner:
                 model.tail.eval()
             self._half = ClientHalf(model)
         return self._half
-
-
-def count(logits: Tensor, labels: Tensor) -> tuple[float, int, int]:
-    """The summed loss, and how many samples have their label first, or among the first five."""
-    loss = float(F.cross_entropy(logits, labels, reduction="sum"))
-    best = logits.topk(min(5, logits.shape[1]), dim=1).indices == labels[:, None]
-    return loss, int(best[:, 0].sum()), int(best.sum())

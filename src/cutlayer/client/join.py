@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 import torch
 
-from cutlayer.aggregation.among_clients import AmongClients
-from cutlayer.aggregation.gloo import Mesh
-from cutlayer.client.participant import Device
-from cutlayer.client.stream_order import Detour
+from cutlayer.aggregation.client_exchange import EXCHANGES, ClientExchange
+from cutlayer.aggregation.gloo import Gloo
+from cutlayer.client.participant import Participant
+from cutlayer.client.stream_order import AggregatorStream
 from cutlayer.errors import CutlayerError, DivergedError, NonFiniteError, RefusedError, RollbackError
 from cutlayer.interrupt import Interrupt
 from cutlayer.wire.grpc.connection import Connection, Event
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import Combine, Elsewhere, Message, Report, State, SyncUp, pack
+from cutlayer.wire.messages.types import Combine, Message, Placeholder, Report, State, SyncUp, pack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 SERVER, AGGREGATOR = "server", "aggregator"
 
 
 @dataclass
-class Taken:
+class Participation:
     """What a client has done."""
 
     client: int = 0
@@ -33,7 +33,7 @@ class Taken:
     reason: str = ""
 
 
-class _From:
+class _TaggedQueue:
     """One queue for the events of both connections."""
 
     def __init__(self, shared: queue.Queue[tuple[str, Event]], origin: str) -> None:
@@ -43,32 +43,36 @@ class _From:
         self._shared.put((self._origin, event))
 
 
-class Client:
-    """A device and its connections: to the server, and to the aggregator if that runs alone."""
+class NetworkClient:
+    """A participant and its connections: to the server, and to the aggregator if that runs alone."""
 
     def __init__(
         self,
         address: str,
-        device: Device,
+        participant: Participant,
         security: ClientSecurity,
         *,
         claims: int | None = None,
         retry: float = 300.0,
         link: Link | None = None,
-        mesh: Mesh | None = None,
+        gloo: Gloo | None = None,
         note: Callable[[str], None] = lambda text: None,
+        on_step: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        self.device = device
-        self.taken = Taken()
+        """`on_step` is told of each step that this client did: how many of the run are done, of how many."""
+        self.participant = participant
+        self.done = Participation()
         self.address = address
+        self._gloo = gloo or Gloo()
         self._note = note
+        self._on_step = on_step
+        self._total = 0
         self._events: queue.Queue[tuple[str, Event]] = queue.Queue()
-        self._detour: Detour | None = None
-        self._among = AmongClients(mesh or Mesh())
+        self._aggregator: AggregatorStream | None = None
+        self._exchange: ClientExchange | None = None
 
         def connect(where: str, origin: str) -> Connection:
-            events = _From(self._events, origin)
-            number = claims if origin == SERVER else device.client
+            number = claims if origin == SERVER else participant.client
             return Connection(
                 where,
                 security,
@@ -76,14 +80,14 @@ class Client:
                 retry=retry,
                 note=note,
                 link=link,
-                events=events,
-                gauge=device.gauge if origin == SERVER else None,
+                events=_TaggedQueue(self._events, origin),
+                gauge=participant.gauge if origin == SERVER else None,
             )
 
         self._connect = connect
         self.server = connect(address, SERVER)
 
-    def run(self, interrupt: Interrupt) -> Taken:
+    def run(self, interrupt: Interrupt) -> Participation:
         """Take part until the run is complete."""
         while not interrupt.requested:
             try:
@@ -95,8 +99,8 @@ class Client:
             if event.kind == "goodbye":
                 code, reason = event.content
                 if origin == SERVER and code == "DONE":
-                    self.taken.reason = reason
-                    return self.taken
+                    self.done.reason = reason
+                    return self.done
                 raise RefusedError(f"{self.address if origin == SERVER else AGGREGATOR}: {reason}")
             try:
                 (self._from_server if origin == SERVER else self._from_aggregator)(event)
@@ -105,7 +109,7 @@ class Client:
                 raise DivergedError(
                     f"training diverged at this client: {error}. The server was told and keeps its last "
                     "good checkpoint; there, try a lower learning rate or a warm-up",
-                    self.taken.steps,
+                    self.done.steps,
                 ) from error
             except CutlayerError as error:
                 self.server.failed(str(error))
@@ -115,69 +119,73 @@ class Client:
     def close(self) -> None:
         """Leave."""
         self.server.close()
-        self._among.close()
-        if self._detour is not None:
-            self._detour.connection.close()
+        self._gloo.close()
+        if self._aggregator is not None:
+            self._aggregator.connection.close()
 
     def _from_server(self, event: Event) -> None:
         if event.kind == "offer":
-            ready = self.device.prepare(event.content)
-            ready.meeting = self._among.prepare(self.device)
+            ready = self.participant.prepare(event.content)
+            self._average_among_clients()
+            ready.meeting = "" if self._exchange is None else self._exchange.rendezvous()
             self.server.prepared(event, ready)
-            self.taken.client = self.device.client
-            if event.content.aggregator and self._detour is None:
-                self._detour = Detour(self._connect(event.content.aggregator, AGGREGATOR))
+            self.done.client = self.participant.client
+            if event.content.aggregator and self._aggregator is None:
+                self._aggregator = AggregatorStream(self._connect(event.content.aggregator, AGGREGATOR))
         elif event.kind == "welcome":
-            self.device.begin(event.content)
-            self._among.begin(self.device, event.content)
-            if self._detour is not None:
-                self._detour.begin(event.content.era)
-            self._note(f"client {self.device.client} takes part from step {event.content.step}")
+            welcome = event.content
+            self.participant.begin(welcome)
+            self._total = welcome.steps_per_epoch * self.participant.epochs
+            if self._exchange is not None:
+                self._exchange.begin(self.participant.exchange_codecs(), welcome.meeting, welcome.era)
+            if self._aggregator is not None:
+                self._aggregator.begin(welcome.era)
+            self._note(f"client {self.participant.client} takes part from step {welcome.step}")
         elif event.conversation is self.server.conversation:
-            if self._among.active:
-                self._handle_among(event, unpack(event.content))
-            elif self._detour is None:
+            if self._aggregator is None:
                 self._handle(event, unpack(event.content))
             else:
-                self._detour.held.append(event)
-                self._proceed(self._detour)
+                self._aggregator.pending.append(event)
+                self._proceed(self._aggregator)
+
+    def _average_among_clients(self) -> None:
+        config = self.participant.config
+        if self._exchange is None and config is not None and config.train.aggregation != "server":
+            made = EXCHANGES[config.train.aggregation]
+            self._exchange = made(self._gloo, self.participant.client, config.train.clients)
 
     def _from_aggregator(self, event: Event) -> None:
-        detour = self._detour
-        if detour is None:
+        stream = self._aggregator
+        if stream is None:
             return
         if event.kind == "offer":
-            if event.content.settings != self.device.settings:
+            if event.content.settings != self.participant.settings:
                 raise RefusedError(
                     "the aggregator has other settings than the server; start both with the same"
                 )
-            detour.connection.prepared(event, self.device.prepare(event.content))
+            stream.connection.prepared(event, self.participant.prepare(event.content))
         elif event.kind == "welcome":
-            detour.welcomed(event)
-        elif event.conversation is detour.connection.conversation:
-            detour.arrived(event.content)
-            self._proceed(detour)
+            stream.welcomed(event)
+        elif event.conversation is stream.connection.conversation:
+            stream.arrived(event.content)
+            self._proceed(stream)
 
-    def _proceed(self, detour: Detour) -> None:
-        """Handle the server's messages in order; where one says so, the aggregator's in its place."""
-        while detour.held:
-            event = detour.held[0]
+    def _proceed(self, stream: AggregatorStream) -> None:
+        """Handle the server's messages in order; for a placeholder, the aggregator's in its place."""
+        while stream.pending:
+            event = stream.pending[0]
             message = unpack(event.content)
-            if isinstance(message, Elsewhere):
-                found = detour.take()
+            if isinstance(message, Placeholder):
+                found = stream.take()
                 if found is None:
                     return
                 message = unpack(found)
-            detour.held.popleft()
+            stream.pending.popleft()
             self._handle(event, message)
 
-    def _handle_among(self, event: Event, message: Message) -> None:
-        """As `_handle`, where clients average among themselves."""
-        if not isinstance(message, Combine):
-            self._handle(event, message)
-            return
+    def _combine(self, event: Event, exchange: ClientExchange, order: Combine) -> None:
         try:
-            mean = self._among.combine(message)
+            mean = exchange.combine(order)
         except RollbackError as error:
             self._note(f"{error}; the run goes back to its last checkpoint")
             self.server.forget()
@@ -186,34 +194,47 @@ class Client:
             self._handle(event, mean)
 
     def _handle(self, event: Event, message: Message) -> None:
-        for answer in self.device.handle(message):
-            if self._among.active and isinstance(answer, SyncUp):
-                self._among.keep(answer)
-                answer = Elsewhere(answer.number)
-            if self._detour is not None and isinstance(answer, (SyncUp, State)):
-                self._detour.send(pack(answer))
-                answer = Elsewhere(answer.number)
+        if self._exchange is not None and isinstance(message, Combine):
+            self._combine(event, self._exchange, message)
+            return
+        for answer in self.participant.handle(message):
+            if self._exchange is not None and isinstance(answer, SyncUp):
+                self._exchange.keep(answer)
+                answer = Placeholder(answer.number)
+            if self._aggregator is not None and isinstance(answer, (SyncUp, State)):
+                self._aggregator.send(pack(answer))
+                answer = Placeholder(answer.number)
             self.server.send(event.conversation, pack(answer))
             if isinstance(answer, Report):
-                self.taken.steps += 1
-                self.taken.samples += answer.samples
+                self.done.steps += 1
+                self.done.samples += answer.samples
+                self._on_step(answer.number + 1, self._total)
 
 
 def join(
     address: str,
-    device: Device,
+    participant: Participant,
     security: ClientSecurity,
     *,
     claims: int | None = None,
     retry: float = 300.0,
     link: Link | None = None,
-    mesh: Mesh | None = None,
+    gloo: Gloo | None = None,
     note: Callable[[str], None] = lambda text: None,
-) -> Taken:
+    on_step: Callable[[int, int], None] = lambda done, total: None,
+) -> Participation:
     """Take part until the run is complete. Raises what keeps this client from taking part."""
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
-        client = Client(
-            address, device, security, claims=claims, retry=retry, link=link, mesh=mesh, note=note
+        client = NetworkClient(
+            address,
+            participant,
+            security,
+            claims=claims,
+            retry=retry,
+            link=link,
+            gloo=gloo,
+            note=note,
+            on_step=on_step,
         )
         try:
             return client.run(interrupt)

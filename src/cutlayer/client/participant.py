@@ -1,4 +1,4 @@
-"""A client on a machine of its own: its data, its half of the model, and the server's wishes."""
+"""A client on a machine of its own: it loads its data, builds its half, and answers the server."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 import torch
 
-from cutlayer.client.split_client import Worker
+from cutlayer.client.build import build_client
+from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
 from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
-from cutlayer.protocol.build import make_client, prepare_model, shared_sizes
+from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
-from cutlayer.protocol.run_codecs import resolve
+from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.rates.adaptive import AutoRate, measured
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import planned
@@ -23,10 +24,10 @@ from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
 
 
-class Device:
+class Participant:
     """Answers the server's offer, and then its messages.
 
-    `whole` says that the data are those of all clients: the device takes its part as a run in one process
+    `whole` says that the data are those of all clients: this one takes its part as a run in one process
     would. Otherwise they are its own, all of them.
     """
 
@@ -51,7 +52,7 @@ class Device:
         self.settings = ""
         self.config: Config | None = None
         self._data: FederatedData | None = None
-        self._worker: Worker | None = None
+        self._split_client: SplitClient | None = None
         self._tests = True
 
     def prepare(self, offer: Any) -> Any:
@@ -86,23 +87,30 @@ class Device:
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train)[1])
         rate = self._rate(self.config)
-        self._worker = Worker.build(self.config, data, self.client, half, evaluator=self._tests, rate=rate)
+        self._split_client = build_client(
+            self.config, data, self.client, half, evaluator=self._tests, rate=rate
+        )
 
     @property
-    def shared_sizes(self) -> tuple[int, int]:
-        """How many elements the vectors have that clients of this run share."""
-        if self._worker is None:
+    def epochs(self) -> int:
+        """How many epochs the run has; 0 before the server's offer."""
+        return 0 if self.config is None else self.config.train.epochs
+
+    def exchange_codecs(self) -> RunCodecs:
+        """The run's codecs, for shares of other clients: with the sizes that these must have."""
+        if self._split_client is None or self.config is None:
             raise RefusedError("the server begins an exchange before the welcome")
-        return shared_sizes(self._worker.half)
+        sizes = vector_sizes(self._split_client.half)
+        return make_codecs(self.config, sizes, max(*sizes, 1))
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""
-        if self._worker is None:
+        if self._split_client is None:
             raise RefusedError("a message before the welcome")
-        return self._worker.handle(message)
+        return self._split_client.handle(message)
 
     def _rate(self, config: Config) -> Rate:
-        up, rate = resolve(config.codec.up), config.codec.rate
+        up, rate = codec_of(config.codec.up), config.codec.rate
         if not config.codec.follows_link:
             return planned(rate, up, config.train.epochs)
         return measured(self.bounds or AutoRate.parse(rate), up, self.gauge.take)

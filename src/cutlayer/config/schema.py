@@ -115,8 +115,9 @@ class TrainConfig(_Section):
     batch_size: Count = 32
     sync: Literal["step", "epoch"] | Count = "step"
     """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
-    aggregation: Literal["server", "allreduce"] = "server"
-    """Who averages: the server (or its aggregator), or the clients among themselves."""
+    aggregation: Literal["server", "allreduce", "allgather"] = "server"
+    """Who averages: the server (or its aggregator), or the clients among themselves: by all-reduce, or by an
+    all-gather that gives the server's means to the bit and costs more bytes."""
     server_batching: Literal["per_client", "fused"] = "per_client"
     weighting: Literal["clients", "samples"] = "clients"
     optimizer: Literal["sgd", "adamw"] = "sgd"
@@ -201,18 +202,20 @@ class Config(_Section):
                 f"train.server_batching: mode {train.mode} updates the server after every client, so there "
                 "is nothing to fuse; use per_client"
             )
-        if train.aggregation == "allreduce" and train.mode == "relay":
+        if train.aggregation != "server" and train.mode == "relay":
             raise ValueError(
                 "train.aggregation: in mode relay one client hands its weights to the next, and nothing is "
                 "averaged; use server"
             )
-        if (
-            train.aggregation == "allreduce"
-            and self.codec.sync not in ("none", "dense")
-            and self.codec.feedback
-        ):
+        lossy = self.codec.sync not in ("none", "dense")
+        if train.aggregation == "allreduce" and lossy:
             raise ValueError(
-                "codec.feedback: with train.aggregation = allreduce nobody keeps what a lossy codec.sync "
+                "codec.sync: an all-reduce adds numbers up, not frames of a codec; use sync = none, or "
+                "aggregation = allgather or server"
+            )
+        if train.aggregation == "allgather" and lossy and self.codec.feedback:
+            raise ValueError(
+                "codec.feedback: with train.aggregation = allgather nobody keeps what a lossy codec.sync "
                 "drops of the mean; use feedback = false, or aggregation = server"
             )
         if (train.schedule == "steps") != bool(train.milestones):

@@ -19,7 +19,7 @@ from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
 from cutlayer.protocol.build import prepare_model
-from cutlayer.protocol.run_codecs import resolve
+from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.split import Part
 from cutlayer.training.load_run import Trained, open_run
 
@@ -85,12 +85,12 @@ class ClientSide:
     @property
     def up(self) -> Codec:
         """The codec of smashed data, without random choices."""
-        return resolve(self.config.codec.up).deterministic()
+        return codec_of(self.config.codec.up).deterministic()
 
     @property
     def down(self) -> Codec:
         """U-shape: the codec of the server's activations."""
-        return resolve(self.config.codec.down).deterministic()
+        return codec_of(self.config.codec.down).deterministic()
 
     @cached_property
     def digest(self) -> str:

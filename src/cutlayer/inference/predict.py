@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.codecs import decode
 from cutlayer.errors import DataError
-from cutlayer.protocol.run_codecs import resolve
+from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 
 
@@ -36,7 +36,7 @@ class Predictor:
         self._trained = trained
         settings = trained.config.codec
         # In a U-shape the second crossing goes down to the client.
-        self._codecs = [resolve(spec).deterministic() for spec in (codec or settings.up, settings.down)]
+        self._codecs = [codec_of(spec).deterministic() for spec in (codec or settings.up, settings.down)]
         self._preprocess = trained.data_spec.preprocess()
         self.bytes = 0
         self.raw_bytes = 0

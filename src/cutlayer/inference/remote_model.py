@@ -16,7 +16,7 @@ from cutlayer.codecs import decode
 from cutlayer.errors import MessageError, RefusedError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import PREDICT
-from cutlayer.protocol.run_codecs import resolve
+from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.messages.protobuf import message_class
@@ -53,7 +53,7 @@ class RemoteModel:
         self.raw_bytes = 0
         self._lock = Lock()
         self._security = security or ClientSecurity()
-        self._codec = resolve(codec).deterministic() if codec else self.side.up
+        self._codec = codec_of(codec).deterministic() if codec else self.side.up
         self._channel = self._security.sync_channel(address, [("grpc.max_receive_message_length", -1)])
         self._predict: Any = self._channel.unary_unary(
             PREDICT,

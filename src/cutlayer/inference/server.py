@@ -17,7 +17,7 @@ from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.inference.batcher import Batcher, Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import INFERENCE, InferenceService
-from cutlayer.protocol.run_codecs import resolve
+from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
 from cutlayer.wire.grpc.health import add_health
@@ -43,7 +43,7 @@ class ServerSide:
         self.max_elements = samples * torch.Size(self.shape).numel()
         self.digest = side.digest
         self._body = trained.parts[1]
-        self._down = side.down if side.tail is not None else resolve("none")
+        self._down = side.down if side.tail is not None else codec_of("none")
         self._metrics = metrics
 
     def admit(self, request: bytes) -> tuple[Tensor, int]:

@@ -1,6 +1,10 @@
-"""From a configuration to data, models and optimizers."""
+"""From a configuration to what both ends derive from it alike: data, models, plan, codecs, optimizers.
+
+The training core takes these plain values; here, and in `training` and `client`, is where settings end.
+"""
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -9,9 +13,14 @@ from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.data import Augment, Dataset, load_both, partition
 from cutlayer.data.federated import FederatedData
 from cutlayer.models import build, cut_module
+from cutlayer.protocol.lr_schedule import LearningRate
+from cutlayer.protocol.plan import Plan
+from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
+from cutlayer.tasks.base import Task
+from cutlayer.tasks.classification import Classification
 
 
 def prepare_data(config: Config) -> FederatedData:
@@ -48,6 +57,50 @@ def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part
     return model, cut(model, (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1])))
 
 
+def make_task(train: Dataset) -> Task:
+    """What the model is trained for."""
+    return Classification(train.classes)
+
+
+def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
+    """All steps of a run whose clients have so many samples."""
+    lr = LearningRate(
+        train.lr,
+        train.epochs,
+        train.schedule,
+        train.milestones,
+        train.gamma,
+        train.period,
+        train.warmup_epochs,
+    )
+    return Plan(
+        samples,
+        batch_size=train.batch_size,
+        epochs=train.epochs,
+        lr=lr,
+        mode=train.mode,
+        sync=train.sync,
+        drop_last=train.drop_last,
+    )
+
+
+def make_codecs(
+    config: Config, vector_sizes: tuple[int, int] | None = None, max_elements: int | None = None
+) -> RunCodecs:
+    """The codecs of a run. The sizes are known to whoever has the model: see `RunCodecs`."""
+    up, down, sync = (codec_of(spec) for spec in (config.codec.up, config.codec.down, config.codec.sync))
+    return RunCodecs(
+        up,
+        down,
+        sync,
+        config.seed,
+        error_feedback=config.codec.feedback,
+        measure_error=config.codec.measure,
+        max_elements=max_elements,
+        vector_sizes=vector_sizes,
+    )
+
+
 def optimizer_maker(train: TrainConfig) -> MakeOptimizer:
     """What makes the optimizer of a half. The learning rate is set anew at each step."""
 
@@ -75,14 +128,14 @@ def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
     return ClientHalf(ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train)))
 
 
-def shared_sizes(half: ClientHalf) -> tuple[int, int]:
+def vector_sizes(half: ClientHalf) -> tuple[int, int]:
     """How many elements a client's vector of gradients or weights has, and that of its buffers."""
     return sum(p.numel() for p in half.model.parameters), half.buffer_vector().numel()
 
 
-def make_server(config: Config, parts: tuple[Part, ...]) -> ServerHalf:
+def make_server(config: Config, parts: tuple[Part, ...], task: Task) -> ServerHalf:
     """The server's half."""
-    return ServerHalf(parts[1], optimizer_maker(config.train))
+    return ServerHalf(parts[1], optimizer_maker(config.train), task)
 
 
 def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:

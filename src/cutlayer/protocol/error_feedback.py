@@ -15,40 +15,40 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError
 
 
-class Memory:
-    """What one sender still owes: sends `C(x + rest)`, and keeps `rest = x + rest - C(x + rest)`.
+class ErrorFeedback:
+    """One sender's residual `r`: it sends `C(x + r)`, and then `r = x + r - C(x + r)`.
 
-    >>> memory = Memory(2)
+    >>> feedback = ErrorFeedback(2)
     >>> codec = cutlayer.codec("sp:ratio=0.5")  # keeps one of two
-    >>> _ = memory.encode(torch.tensor([3.0, 1.0]), codec.encode, cutlayer.decode)
-    >>> memory.rest
+    >>> _ = feedback.encode(torch.tensor([3.0, 1.0]), codec.encode, cutlayer.decode)
+    >>> feedback.residual
     tensor([0., 1.])
     """
 
     def __init__(self, elements: int) -> None:
-        self.rest = torch.zeros(elements)
+        self.residual = torch.zeros(elements)
 
     def encode(
         self, x: Tensor, encode: Callable[[Tensor], bytes], decode: Callable[[bytes], Tensor]
     ) -> bytes:
         """The frame of `x` and of what was owed."""
-        whole = x + self.rest
+        whole = x + self.residual
         frame = encode(whole)
-        rest = whole - decode(frame)
+        residual = whole - decode(frame)
         # A codec whose error is larger than the vector (rk enlarges what it keeps, to be unbiased) would let
         # the memory grow without bound: its errors are to be averaged out, not to be repaid.
-        shrinks = torch.linalg.vector_norm(rest) <= torch.linalg.vector_norm(whole)
-        self.rest = rest if shrinks else torch.zeros_like(rest)
+        shrinks = torch.linalg.vector_norm(residual) <= torch.linalg.vector_norm(whole)
+        self.residual = residual if shrinks else torch.zeros_like(residual)
         return frame
 
-    def restore(self, rest: Tensor | None) -> None:
+    def restore(self, residual: Tensor | None) -> None:
         """Owe what a checkpoint says; nothing if it says nothing."""
-        if rest is None:
-            self.rest = torch.zeros_like(self.rest)
-        elif rest.shape != self.rest.shape:
+        if residual is None:
+            self.residual = torch.zeros_like(self.residual)
+        elif residual.shape != self.residual.shape:
             raise CheckpointError(
-                f"the error-feedback memory has {rest.numel()} elements in the checkpoint, and the clients' "
-                f"model {self.rest.numel()}"
+                f"the error-feedback memory has {residual.numel()} elements in the checkpoint, and the "
+                f"clients' model {self.residual.numel()}"
             )
         else:
-            self.rest = rest.clone()
+            self.residual = residual.clone()

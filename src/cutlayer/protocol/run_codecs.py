@@ -1,57 +1,84 @@
-"""Tensors to frames and back, each with the seed of its place in the run."""
+"""The codecs of a run: tensors to frames and back, each with the seed of its place in the run."""
+
+from dataclasses import dataclass
+from functools import cached_property
 
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
-from cutlayer.config.schema import CodecConfig
 from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
-from cutlayer.protocol.error_feedback import Memory
+from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.wire.messages.types import Share, SyncUp
 
 _DENSE = codec("dense")
 
 
-def resolve(spec: str) -> Codec:
+def codec_of(spec: str) -> Codec:
     """The codec of a setting; `none` is dense float32."""
     return _DENSE if spec == "none" else codec(spec)
 
 
-class Crossings:
-    """The codecs of a run.
+@dataclass(frozen=True)
+class RunCodecs:
+    """What travels under which codec.
 
     A random codec draws from (seed, client, epoch, step, what), so the same run sends the same bytes on
     any transport and after any interruption. `up` and `down` are directions: in a U-shape, `up` also
-    carries the tail's gradients and `down` the server's activations.
+    carries the tail's gradients and `down` the server's activations. `sync` is for what clients share.
     """
 
-    def __init__(self, config: CodecConfig, seed: int) -> None:
-        self.up, self.down, self.sync = (resolve(s) for s in (config.up, config.down, config.sync))
-        self.up_evaluation = self.up.deterministic()
-        self.down_evaluation = self.down.deterministic()
-        self.exact = self.up == _DENSE
-        self.measure = config.measure and not self.exact
-        self.feedback = config.feedback and self.sync != _DENSE
+    up: Codec
+    down: Codec
+    sync: Codec
+    seed: int
+    error_feedback: bool = False
+    """Whether what `sync` drops is to be added to what is shared next."""
+    measure_error: bool = False
+    """Whether to record the compression error of smashed data; costs the client one decode."""
+    max_elements: int | None = None
+    """The most elements that a frame from another party may claim; None for the library's own limit."""
+    vector_sizes: tuple[int, int] | None = None
+    """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
+
+    @cached_property
+    def up_evaluation(self) -> Codec:
+        """`up` without random choices."""
+        return self.up.deterministic()
+
+    @cached_property
+    def down_evaluation(self) -> Codec:
+        """`down` without random choices."""
+        return self.down.deterministic()
+
+    @property
+    def exact(self) -> bool:
+        """Whether smashed data arrive as they are."""
+        return self.up == _DENSE
+
+    @property
+    def measures(self) -> bool:
+        """Whether there is a compression error to record."""
+        return self.measure_error and not self.exact
+
+    @property
+    def feeds_back(self) -> bool:
         """Whether what `sync` drops is kept for the next time."""
-        self.seed = seed
-        self.limit: int | None = None
-        """The most elements that a frame from another party may claim; None for the library's own limit."""
-        self.sizes: tuple[int, int] | None = None
-        """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
+        return self.error_feedback and self.sync != _DENSE
 
     def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
-        """A tensor as a frame. `what` keeps two crossings at the same place apart."""
+        """A tensor as a frame. `what` keeps two frames of the same place apart."""
         return how.encode(x, seed=derive(f"codec/{what}", self.seed, client, epoch, step))
 
     def encode_shared(
-        self, memory: Memory | None, x: Tensor, what: str, client: int, epoch: int, step: int
+        self, feedback: ErrorFeedback | None, x: Tensor, what: str, client: int, epoch: int, step: int
     ) -> bytes:
-        """What is averaged over clients as a frame, with what the memory still owes."""
+        """What is averaged over clients as a frame, with what error feedback still owes."""
 
         def encode(y: Tensor) -> bytes:
             return self.encode(self.sync, y, what, client, epoch, step)
 
-        return encode(x) if memory is None else memory.encode(x, encode, decode)
+        return encode(x) if feedback is None else feedback.encode(x, encode, decode)
 
     @staticmethod
     def plain(x: Tensor) -> bytes:
@@ -59,8 +86,8 @@ class Crossings:
         return _DENSE.encode(x) if x.numel() else b""
 
     def elements(self, share: Share) -> tuple[int, int]:
-        """How many elements what a client shares has, in its two frames. Needs `sizes`."""
-        vector, buffers = self.sizes or (0, 0)
+        """How many elements what a client shares has, in its two frames. Needs `vector_sizes`."""
+        vector, buffers = self.vector_sizes or (0, 0)
         first = share in (Share.GRADIENTS, Share.WEIGHTS)
         return vector * first, buffers * (share in (Share.WEIGHTS, Share.BUFFERS))
 
@@ -69,7 +96,7 @@ class Crossings:
         found = [self.decode(frame) if frame else None for frame in message.frames]
         shapes = [[] if vector is None else list(vector.shape) for vector in found]
         expected = [[n] if n else [] for n in self.elements(message.share)]
-        if self.sizes is not None and shapes != expected:
+        if self.vector_sizes is not None and shapes != expected:
             raise MessageError(
                 f"client {client} shared tensors of the shapes {shapes}; those of this model have {expected}"
             )
@@ -77,4 +104,4 @@ class Crossings:
 
     def decode(self, frame: bytes) -> Tensor:
         """The tensor in a frame."""
-        return decode(frame) if self.limit is None else decode(frame, max_elements=self.limit)
+        return decode(frame) if self.max_elements is None else decode(frame, max_elements=self.max_elements)

@@ -7,7 +7,9 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cutlayer.errors import MessageError
-from cutlayer.training.checkpoint import unshared
+
+#: How the names of tensors in a client's state begin that are its own even where clients share a model.
+OWN = "own."
 
 
 def to_bytes(state: Mapping[str, Tensor]) -> bytes:
@@ -21,3 +23,17 @@ def from_bytes(data: bytes) -> dict[str, Tensor]:
         return safetensors.torch.load(data)
     except (SafetensorError, ValueError, KeyError) as error:
         raise MessageError(f"a damaged State message: {error}") from None
+
+
+def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous tensors on the CPU, no two in the same memory, as safetensors wants them."""
+    seen: set[int] = set()
+    result = {}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        if place in seen or plain.untyped_storage().nbytes() != plain.nbytes:
+            plain = plain.clone()
+        seen.add(place)
+        result[name] = plain
+    return result

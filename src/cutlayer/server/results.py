@@ -1,14 +1,13 @@
-"""What came of a step, of an evaluation, of a run."""
+"""What came of a step and of an evaluation."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cutlayer.protocol.plan import Step
 
 
 @dataclass(slots=True)
-class Outcome:
+class StepResult:
     """One training step."""
 
     step: Step
@@ -18,11 +17,11 @@ class Outcome:
     """Each taking client's own, in client order."""
     error: float
     """Relative squared compression error of the smashed data; NaN if it was not measured."""
-    bytes: dict[str, int] = field(default_factory=dict)
     raw_bytes: dict[str, int] = field(default_factory=dict)
     """What tensors at the cut, and what clients share, would have cost as float32 without headers."""
     bits: dict[str, float] = field(default_factory=dict)
     """Bits an element of each client's smashed data, by its number, header included; where clients choose."""
+    bytes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     simulated: float = 0.0
 
@@ -47,8 +46,8 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """One evaluation."""
+class Evaluation:
+    """The model on the test set."""
 
     samples: int
     loss: float
@@ -57,21 +56,3 @@ class Scored:
     top5: float
     bytes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Result:
-    """One run, complete."""
-
-    directory: Path
-    epochs: int
-    steps: int
-    scored: Scored | None
-    """The evaluation after the last epoch."""
-    best_accuracy: float
-    best_step: int
-    bytes: dict[str, int]
-    """All training traffic, by direction and kind."""
-    seconds: float
-    simulated_seconds: float | None
-    """What the run would have taken on the configured link; None without one."""

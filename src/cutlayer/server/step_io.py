@@ -1,60 +1,71 @@
-"""What server and clients say to each other in a step, as the training loop sees it.
+"""The messages of one step, as the modes see them: receive, send, and collect what ends a client's step.
 
-Every message is checked against what the step expects, decoded or encoded, counted and put on the timeline.
-A client that says something else is blamed for it: what becomes of it is the transport's business.
+Every message passes the boundary, is put on the timeline and counted as what it would have cost as float32.
+
+A patient transport brings everybody's messages sooner or later, and each is taken in client order. On any
+other, quorum and deadline decide who is in (`Transport.present`), and messages are taken and decoded before
+the step computes, because the weights of a mean depend on who takes part in it.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from cutlayer.errors import AbsentError, FrameError, MessageError
+from cutlayer.aggregation.base import Aggregation, Shared
+from cutlayer.errors import AbsentError
+from cutlayer.protocol.boundary import Boundary
 from cutlayer.protocol.plan import Step
-from cutlayer.protocol.run_codecs import Crossings
+from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.timeline import Timeline
-from cutlayer.wire.messages import labels as packing
-from cutlayer.wire.messages.types import Gradient, Labels, Message, Smashed
+from cutlayer.wire.messages.types import Ask, Gradient, Report, Share, Smashed
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
-
-M = TypeVar("M", bound=Message)
 
 
 class NobodyError(Exception):
     """Everybody who could take part in a step is gone. The run goes on with the next one."""
 
 
-class Dialogue:
-    """Takes and sends the messages of a step, client by client."""
+@dataclass(frozen=True)
+class Parties:
+    """What all steps of a run have in common: how clients are reached, and who averages."""
 
-    def __init__(
-        self, transport: Transport, crossings: Crossings, timeline: Timeline, classes: int, rates: bool
-    ) -> None:
-        self.transport = transport
-        self.crossings = crossings
-        self.timeline = timeline
-        self.classes = classes
-        self.rates = rates
-        """Whether clients choose how many bits an element takes, so that it is worth a note."""
-        self.planned: dict[int, int] = {}
-        """How large the batch of each client is."""
+    transport: Transport
+    boundary: Boundary
+    codecs: RunCodecs
+    aggregation: Aggregation
+    timeline: Timeline
+    note_rates: bool = False
+    """Whether clients choose how many bits an element takes, so that it is worth a record."""
+
+
+class StepIO:
+    """One step between the server and its clients."""
+
+    def __init__(self, parties: Parties, step: Step, trained: dict[int, int]) -> None:
+        """`trained` counts each client's samples since weights were last averaged, from step to step."""
+        self.gradients = parties.aggregation.round(step.samples)
+        """The mean of gradients that were shared, in the making."""
+        self.weights: dict[int, Shared] = {}
+        """What each client shared, where weights are averaged; not decoded yet."""
+        self.reports: list[Report] = []
         self.raw: dict[str, int] = {}
         """What the step's tensors would take as plain float32, by direction and kind."""
-        self.chosen: dict[str, float] = {}
-        """Bits an element of each client's smashed data, where they choose."""
-        # What was taken ahead of its turn.
+        self.bits: dict[str, float] = {}
+        """Bits an element of each client's smashed data, where clients choose them."""
+        self._parties = parties
+        self._transport = parties.transport
+        self._boundary = parties.boundary
+        self._timeline = parties.timeline
+        self._samples = dict(zip(step.clients, step.samples, strict=True))
+        self._trained = trained
         self._early: dict[int, Any] = {}
 
-    def begin(self, step: Step) -> None:
-        """A new step."""
-        self.planned = dict(zip(step.clients, step.samples, strict=True))
-        self.raw, self.chosen, self._early = {}, {}, {}
-
     def gather_batches(self, step: Step) -> Step:
-        """The step with those clients whose smashed data and labels are there and in order."""
+        """The step with those clients whose smashed data and targets are there and in order."""
         return self._gather(step, 2, self._take_batch)
 
     def gather_tensors(self, step: Step, kind: type[Smashed | Gradient]) -> Step:
@@ -62,50 +73,65 @@ class Dialogue:
         return self._gather(step, 1, lambda step, client: self._take_tensor(step, client, kind))
 
     def receive_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
-        """A client's smashed data and labels."""
-        if client in self._early:
-            early: tuple[Tensor, Tensor] = self._early.pop(client)
-            return early
-        return self._take_batch(step, client)
+        """A client's smashed data and targets."""
+        found: tuple[Tensor, Tensor] = (
+            self._early.pop(client) if client in self._early else self._take_batch(step, client)
+        )
+        return found
 
     def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
         """A client's smashed data, or the gradient from its tail."""
-        if client in self._early:
-            early: Tensor = self._early.pop(client)
-            return early
-        return self._take_tensor(step, client, kind)
+        found: Tensor = (
+            self._early.pop(client) if client in self._early else self._take_tensor(step, client, kind)
+        )
+        return found
 
     def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
         """Send a client its gradient, or the activations for its tail."""
         what = "down" if kind is Gradient else "down-features"
-        with self.timeline.server("server_encode"):
-            frame = self.crossings.encode(self.crossings.down, tensor, what, client, step.epoch, step.step)
-        self.timeline.down(client, len(frame))
+        codecs = self._parties.codecs
+        with self._timeline.server("server_encode"):
+            frame = codecs.encode(codecs.down, tensor, what, client, step.epoch, step.step)
+        self._timeline.down(client, len(frame))
         message = kind(step.number, frame)
         self.count_raw(Direction.DOWN, message.kind, 4 * tensor.numel())
-        self.transport.send(client, message)
+        self._transport.send(client, message)
 
-    def expect(self, step: Step, client: int, kind: type[M]) -> M:
-        """A client's next message, which has to be of that kind and of this step."""
-        with self.blaming(client):
-            message = self.transport.receive(client)
-            if type(message) is not kind or message.number != step.number:
-                raise MessageError(
-                    f"client {client} sent a {type(message).__name__} of step {message.number}; expected a "
-                    f"{kind.__name__} of step {step.number}"
-                )
-        return message
+    def collect(self, step: Step, wait: bool) -> Step:
+        """Take what clients send at the end of their step, in client order: all, or what is there already.
 
-    @contextmanager
-    def blaming(self, client: int) -> Iterator[None]:
-        """What goes wrong inside is the client's fault."""
-        try:
-            yield
-        except AbsentError:
-            raise
-        except (MessageError, FrameError) as error:
-            self.transport.fault(client, error)
-            raise
+        Gradients are added up as they come, so that those of a thousand clients need not wait in memory.
+        Gives the step with those who ended it.
+        """
+        if not self._transport.patient:
+            return self._collect_present(step) if wait else step
+        while len(self.reports) < len(step.clients):
+            client = step.clients[len(self.reports)]
+            if not (wait or self._transport.ready(client)):
+                return step
+            shared, report = self._end(step, client)
+            self.reports.append(report)
+            if step.share == Share.GRADIENTS and shared is not None:
+                with self._timeline.server("sync"), self._boundary.blame(client):
+                    self.gradients.add(client, shared)
+            elif shared is not None:
+                self.weights[client] = shared
+        return step
+
+    def ask_missing(self, step: Step, samples: dict[int, int]) -> dict[int, int]:
+        """Ask those for their weights who sat this step out. The samples of those who are in the mean."""
+        members = self._transport.members()
+        asked = [c for c in samples if c not in self.weights and (self._transport.patient or c in members)]
+        if self._transport.patient:
+            for client in asked:
+                self._transport.send(client, Ask(step.number, Share.WEIGHTS))
+                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+            return samples
+        self._transport.announce(asked, Ask(step.number, Share.WEIGHTS))
+        for client in self._transport.present(asked, 1, at_least=0):
+            with suppress(AbsentError):
+                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+        return {client: n for client, n in samples.items() if client in self.weights}
 
     def count_raw(self, direction: Direction, kind: Kind, nbytes: int) -> None:
         """Count what would have crossed as plain float32."""
@@ -114,16 +140,10 @@ class Dialogue:
             self.raw[key] = self.raw.get(key, 0) + nbytes
 
     def _gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
-        """The step with those clients who have sent so many messages.
-
-        A patient transport needs no such look: everybody will answer, and each is taken in turn. Otherwise
-        the messages are taken and decoded here, because the weights of a mean depend on who takes part in
-        it.
-        """
-        if self.transport.patient:
+        if self._transport.patient:
             return step
-        for client in self.transport.present(step.clients, messages):
-            with suppress(MessageError, FrameError):
+        for client in self._transport.present(step.clients, messages):
+            with suppress(AbsentError):
                 self._early[client] = take(step, client)
         step = step.only(self._early)
         if not step.clients:
@@ -131,32 +151,48 @@ class Dialogue:
         return step
 
     def _take_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
-        message = self.expect(step, client, Smashed)
-        labels = self.expect(step, client, Labels)
-        self.timeline.up(client, message.size + labels.size)
-        with self.blaming(client), self.timeline.server("server_decode"):
-            smashed = self.crossings.decode(message.body)
-            unpacked = torch.from_numpy(packing.unpack(labels.body, labels.count, self.classes))
-            self._accept(step, client, message, smashed)
-            if len(unpacked) != len(smashed):
-                raise MessageError(f"client {client}: {len(unpacked)} labels for {len(smashed)} samples")
-        return smashed, unpacked
+        smashed, targets, sizes = self._boundary.batch(client, step.number, self._samples[client])
+        self._timeline.up(client, sum(sizes))
+        self._count_up(client, Smashed, smashed, sizes[0])
+        return smashed, targets
 
     def _take_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
-        message = self.expect(step, client, kind)
-        self.timeline.up(client, message.size)
-        with self.blaming(client), self.timeline.server("server_decode"):
-            tensor = self.crossings.decode(message.body)
-            self._accept(step, client, message, tensor)
+        tensor, nbytes = self._boundary.tensor(client, step.number, kind, self._samples[client])
+        self._timeline.up(client, nbytes)
+        self._count_up(client, kind, tensor, nbytes)
         return tensor
 
-    def _accept(self, step: Step, client: int, message: Message, tensor: Tensor) -> None:
-        planned = self.planned[client]
-        if not tensor.dim() or len(tensor) != planned:
-            raise MessageError(
-                f"client {client} sent {type(message).__name__} of shape {list(tensor.shape)}; its batch of "
-                f"step {step.number} has {planned} samples"
-            )
-        self.count_raw(Direction.UP, message.kind, 4 * tensor.numel())
-        if self.rates and isinstance(message, Smashed):
-            self.chosen[str(client)] = 8 * message.size / tensor.numel()
+    def _count_up(self, client: int, kind: type[Smashed | Gradient], tensor: Tensor, nbytes: int) -> None:
+        self.count_raw(Direction.UP, kind.kind, 4 * tensor.numel())
+        if self._parties.note_rates and kind is Smashed:
+            self.bits[str(client)] = 8 * nbytes / tensor.numel()
+
+    def _collect_present(self, step: Step) -> Step:
+        ended: dict[int, tuple[Shared | None, Report]] = {}
+        for client in self._transport.present(step.clients, 1 + (step.share != Share.NOTHING)):
+            with suppress(AbsentError):
+                shared, report = self._end(step, client)
+                if shared is not None:
+                    self._boundary.check_shared(client, shared)
+                ended[client] = (shared, report)
+        step = step.only(ended)
+        self.reports = [report for _, report in ended.values()]
+        self.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
+        if step.share == Share.GRADIENTS:
+            self.gradients = self._parties.aggregation.round(step.samples)
+            for client, shared in self.weights.items():
+                self.gradients.add(client, shared)
+        return step
+
+    def _end(self, step: Step, client: int) -> tuple[Shared | None, Report]:
+        shared = self._shared(step, client, step.share) if step.share != Share.NOTHING else None
+        report = self._boundary.report(client, step.number)
+        size = report.size + (shared.size if shared else 0)
+        self._timeline.finished(client, report, size)
+        self._trained[client] = self._trained.get(client, 0) + self._samples[client]
+        return shared, report
+
+    def _shared(self, step: Step, client: int, share: Share) -> Shared:
+        shared = self._boundary.shared(client, step.number, share)
+        self.count_raw(Direction.UP, Kind.SYNC, self._parties.aggregation.raw_bytes(share))
+        return shared

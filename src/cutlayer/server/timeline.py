@@ -32,7 +32,7 @@ class Timeline:
 
     def __init__(self, *links: Link) -> None:
         self.links = links
-        """Clients get them in turn; without any, only work counts."""
+        """Clients get them one after another, again and again; without any, only work counts."""
         self.clock = VirtualClock()
         self.seconds = dict.fromkeys(STAGES, 0.0)
         self._clients: list[dict[int, float]] = []
@@ -67,12 +67,12 @@ class Timeline:
         """What the server sends after its work."""
         self._transfer(client, Direction.DOWN, nbytes, self._phase + 1)
 
-    def turn(self, client: int, nbytes: int) -> None:
-        """What a client gets before its turn, and what came down just before: one latency for both."""
+    def begun(self, client: int, nbytes: int) -> None:
+        """What a client gets to begin its step, and what came down just before: one latency for both."""
         self._transfer(client, Direction.DOWN, nbytes, 0)
 
     def finished(self, client: int, report: Report, nbytes: int) -> None:
-        """What a client says about its turn, and the bytes that it sent at its end."""
+        """What a client reports of its step, and the bytes that it sent at its end."""
         before = (report.data, report.forward, report.encode)
         behind = (report.decode, report.backward)
         for stage, spent in zip(STAGES, (*before, *behind), strict=False):

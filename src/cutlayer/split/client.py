@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cutlayer.split.vectors import assign, flatten, unflatten
 
@@ -95,13 +94,15 @@ class ClientHalf:
             found = torch.autograd.grad(smashed, head, gradient, allow_unused=True)
         self.gradients = [*(found or [None] * len(head)), *tail]
 
-    def finish_forward(self, features: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def finish_forward(
+        self, features: Tensor, targets: Tensor, mean_loss: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor]:
         """U-shape: the tail on what the server made. The loss, and its gradient for the server."""
         if self.model.tail is None:
             raise RuntimeError("this client has no tail")
         self.hang()
         features = features.detach().requires_grad_()
-        loss = F.cross_entropy(self.model.tail(features), labels)
+        loss = mean_loss(self.model.tail(features), targets)
         found = torch.autograd.grad(loss, [features, *self.model.tail_parameters], allow_unused=True)
         self.gradients = list(found[1:])
         return loss.detach(), found[0]

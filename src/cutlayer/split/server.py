@@ -1,13 +1,23 @@
 """The server's half of a split model: loss and gradients for the smashed data of many clients."""
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from cutlayer.split.aggregate import add_weighted
 from cutlayer.split.client import MakeOptimizer
+
+
+class Loss(Protocol):
+    """What the server minimises, where targets come to it. A task of `cutlayer.tasks` is one."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """The mean over a batch."""
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """That of each sample."""
 
 
 class ServerHalf:
@@ -19,30 +29,31 @@ class ServerHalf:
     mean only enters the server's own gradients.
     """
 
-    def __init__(self, part: nn.Module, make_optimizer: MakeOptimizer) -> None:
+    def __init__(self, part: nn.Module, make_optimizer: MakeOptimizer, loss: Loss) -> None:
         self.part = part.train()
+        self.loss = loss
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
         self._collected: list[Tensor | None] | None = None
         self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def train(self, smashed: Tensor, labels: Tensor, weight: float = 1.0) -> tuple[float, Tensor]:
+    def train(self, smashed: Tensor, targets: Tensor, weight: float = 1.0) -> tuple[float, Tensor]:
         """One client's batch: its loss, and the gradient of the loss for its smashed data."""
         smashed = smashed.detach().requires_grad_()
-        loss = F.cross_entropy(self.part(smashed), labels)
+        loss = self.loss.loss(self.part(smashed), targets)
         gradient = self._collect(loss, smashed, None, weight)
         return float(loss.detach()), gradient
 
     def train_fused(
-        self, smashed: Sequence[Tensor], labels: Sequence[Tensor], weights: Sequence[float]
+        self, smashed: Sequence[Tensor], targets: Sequence[Tensor], weights: Sequence[float]
     ) -> tuple[list[float], list[Tensor]]:
         """All clients' batches in one pass. Differs from one pass each only through batch norm."""
         if len(smashed) == 1:
-            loss, gradient = self.train(smashed[0], labels[0], weights[0])
+            loss, gradient = self.train(smashed[0], targets[0], weights[0])
             return [loss], [gradient]
-        sizes = [len(batch) for batch in labels]
+        sizes = [len(batch) for batch in targets]
         together = torch.cat(list(smashed)).requires_grad_()
-        each = F.cross_entropy(self.part(together), torch.cat(list(labels)), reduction="none")
+        each = self.loss.losses(self.part(together), torch.cat(list(targets)))
         means = torch.stack([part.mean() for part in torch.split(each, sizes)])
         mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
         gradients = torch.split(self._collect(mean, together, None, 1.0), sizes)

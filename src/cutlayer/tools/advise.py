@@ -2,7 +2,7 @@
 
 The step is that of `parallel` mode, for one client, as the virtual clock counts it (see `Timeline`):
 
-    down: Turn and the mean of what clients shared     latency + bytes
+    down: BeginStep and the mean of what clients shared     latency + bytes
     client: forward                                    madds / speed, backward counts twice, with it
     up: smashed data and labels                        latency + bytes
     server: forward and backward                       3 madds / speed
@@ -27,10 +27,10 @@ from cutlayer.split import CutPoint, relative_error
 from cutlayer.tools.bench import best
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.labels import bits_per_label
-from cutlayer.wire.messages.types import Report, Share, Turn
+from cutlayer.wire.messages.types import BeginStep, Report, Share
 from cutlayer.wire.meter import Direction
 
-TURN = Turn(0, 0, 0, 0.1, Share.GRADIENTS).size
+TURN = BeginStep(0, 0, 0, 0.1, Share.GRADIENTS).size
 REPORT = Report(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).size
 _UNITS = {"gmadds": 1e9, "mmadds": 1e6}
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from cutlayer.server.results import Outcome, Scored
+from cutlayer.server.results import Evaluation, StepResult
 
 
 class EpochSums:
@@ -19,19 +19,19 @@ class EpochSums:
         self._raw: dict[str, int] = {}
         self._seconds: dict[str, float] = {}
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, result: StepResult) -> None:
         """Take in a step."""
         self._steps += 1
-        self._loss += outcome.loss
-        self._error += outcome.error
-        self._lr = outcome.step.lr
-        for sums, found in ((self._bytes, outcome.bytes), (self._raw, outcome.raw_bytes)):
+        self._loss += result.loss
+        self._error += result.error
+        self._lr = result.step.lr
+        for sums, found in ((self._bytes, result.bytes), (self._raw, result.raw_bytes)):
             for key, value in found.items():
                 sums[key] = sums.get(key, 0) + value
-        for stage, spent in outcome.seconds.items():
+        for stage, spent in result.seconds.items():
             self._seconds[stage] = self._seconds.get(stage, 0.0) + spent
 
-    def record(self, epoch: int, number: int, scored: Scored | None) -> dict[str, Any]:
+    def record(self, epoch: int, number: int, scored: Evaluation | None) -> dict[str, Any]:
         """The record of an epoch that ends after `number` steps."""
         return {
             "global_step": number,

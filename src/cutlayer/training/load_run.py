@@ -16,7 +16,7 @@ from cutlayer.errors import CheckpointError, ConfigError, FileError
 from cutlayer.protocol.build import prepare_data, prepare_model
 from cutlayer.split import Part
 from cutlayer.training import checkpoint
-from cutlayer.training.session import Session
+from cutlayer.training.local_run import LocalRun, local_run
 
 Warn = Callable[[str], None]
 
@@ -45,24 +45,24 @@ def settings(directory: str | Path, codec: str | None = None) -> Config:
     return config.from_mapping(changed, str(path))
 
 
-def restore(directory: str | Path, at: str, settled: Config, data: FederatedData, warn: Warn) -> Session:
-    """A session in the state of a checkpoint: `last`, `best`, or a step's number."""
-    session = Session(settled, data)
+def restore(directory: str | Path, at: str, settled: Config, data: FederatedData, warn: Warn) -> LocalRun:
+    """A run in the state of a checkpoint: `last`, `best`, or a step's number."""
+    run = local_run(settled, data)
     found = find(directory, at, warn)
-    session.restore(found.tensors, found.state["session"])
-    return session
+    run.restore(found.tensors, found.state["session"])
+    return run
 
 
 def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: None) -> Trained:
     """The model of a run. Its data are not needed."""
     settled = settings(directory)
     known = describe(directory, settled)
-    session = restore(directory, at, settled, known.placeholder_data(), warn)
-    model, parts = prepare_model(settled, session.data.train)
-    model.load_state_dict(session.model().state_dict())
+    run = restore(directory, at, settled, known.placeholder_data(), warn)
+    model, parts = prepare_model(settled, run.data.train)
+    model.load_state_dict(run.model().state_dict())
     for part in parts:
         part.eval()
-    return Trained(settled, known, session.number, model.eval(), parts)
+    return Trained(settled, known, run.number, model.eval(), parts)
 
 
 def describe(directory: str | Path, settled: Config) -> DataSpec:

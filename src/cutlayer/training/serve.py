@@ -2,69 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
 import torch
 
-from cutlayer.aggregation.remote import Orders
+from cutlayer.aggregation.among_clients import ClientAggregation
+from cutlayer.aggregation.at_server import ServerAggregation
+from cutlayer.aggregation.base import Aggregation
+from cutlayer.aggregation.orders import Orders
+from cutlayer.aggregation.remote import RemoteAggregation
+from cutlayer.aggregation.service import SPLIT_SERVER
 from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
-from cutlayer.errors import ConfigError, CutlayerError, FileError, RollbackError
+from cutlayer.errors import ConfigError, FileError
 from cutlayer.interrupt import Interrupt
-from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
-from cutlayer.protocol.plan import Plan
-from cutlayer.server.network import NetworkSession
-from cutlayer.server.results import Result
+from cutlayer.protocol.build import (
+    make_client,
+    make_codecs,
+    make_plan,
+    make_server,
+    make_task,
+    prepare_model,
+    shares_model,
+    vector_sizes,
+)
+from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.server.remote_clients import RemoteClients
+from cutlayer.server.split_server import SplitServer
+from cutlayer.split import Part
 from cutlayer.training import checkpoint
+from cutlayer.training.build import build_trainer
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.trainer import Driver
-from cutlayer.wire import log
-from cutlayer.wire.grpc.event_loop import background
-from cutlayer.wire.grpc.health import add_health
-from cutlayer.wire.grpc.options import server_options
-from cutlayer.wire.grpc.service import Service
-from cutlayer.wire.grpc.transport import Hub
-from cutlayer.wire.limits import Limits
-from cutlayer.wire.messages.protobuf import TRAINING
+from cutlayer.training.run import Run
+from cutlayer.training.trainer import Result
+from cutlayer.wire.grpc.server import Listening, running
+from cutlayer.wire.grpc.transport import GrpcTransport
+from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.metrics import Metrics
 from cutlayer.wire.policy import Policy
-from cutlayer.wire.security.credentials import ServerSecurity
-
-# How long the last messages may take to reach the clients.
-_FAREWELL = 5.0
-
-#: The name that the split server's credential has at an aggregator that runs alone.
-SPLIT_SERVER = "split-server"
-
-
-@dataclass(frozen=True)
-class Listening:
-    """Where and how a server listens."""
-
-    address: str = "127.0.0.1:50551"
-    security: ServerSecurity = field(default_factory=ServerSecurity)
-    insecure: bool = False
-    names: Sequence[str] = ()
-    """The clients by name, in the order of their numbers, where credentials tell names."""
-    policy: Policy = field(default_factory=Policy)
-    limits: Limits = field(default_factory=Limits)
-    link: str = ""
-    """The link that clients play which have none of their own."""
-    metrics: Metrics | None = None
-    aggregator: Orders | None = None
-    """The aggregator, if it runs alone."""
-    ready: Callable[[int], None] = lambda port: None
-    """Called with the port when clients can come."""
-
-    @property
-    def clients(self) -> tuple[str, ...]:
-        """The names of clients. An aggregator's file also names the server that gives it orders."""
-        return tuple(name for name in self.names or self.security.names if name != SPLIT_SERVER)
 
 
 def serve(
@@ -77,24 +54,120 @@ def serve(
     _check(config, listening)
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
-    hub = Hub(config.train.clients, listening.policy, listening.limits, Fits(config, earlier))
-    hub.note = shown.note
-    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt, running(hub, config, listening):
-        hub.interrupted = lambda: interrupt.requested
-        if listening.aggregator is not None:
-            listening.aggregator.interrupted, listening.aggregator.note = hub.interrupted, shown.note
-        if listening.metrics is not None:
-            listening.metrics.watch(lambda: hub.connected, lambda: hub.waiting)
-        clients = hub.assemble(_needed(config, listening.policy, directory, earlier))
-        session = NetworkSession(
-            config, hub, clients, earlier or data_spec_of(clients), listening.metrics, listening.aggregator
+    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
+        transport = GrpcTransport(
+            config.train.clients,
+            listening.policy,
+            listening.limits,
+            check=Fits(config, earlier),
+            names=listening.clients(SPLIT_SERVER),
+            note=shown.note,
+            interrupted=lambda: interrupt.requested,
         )
-        driver = Driver(config, session, directory, shown)
-        try:
-            driver.begin(resume)
-            return _complete(driver, session, hub, interrupt)
-        finally:
-            driver.close()
+        orders = None
+        if listening.aggregator is not None:
+            address, security = listening.aggregator
+            orders = Orders(address, security, interrupted=lambda: interrupt.requested, note=shown.note)
+        follows_link = config.codec.follows_link
+        with running(transport, listening, settings_for_clients(config), confirms=follows_link):
+            if listening.metrics is not None:
+                listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
+            clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
+            spec = earlier or data_spec_of(clients)
+            trainer = build_trainer(
+                config,
+                lambda: remote_run(config, transport, clients, spec, orders),
+                shown,
+                listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
+            )
+            try:
+                trainer.begin(resume)
+                return trainer.complete(interrupt)
+            finally:
+                trainer.close()
+
+
+def remote_run(
+    config: Config,
+    transport: GrpcTransport,
+    clients: list[Any],
+    spec: DataSpec,
+    orders: Orders | None = None,
+) -> Run:
+    """A run at its very beginning, with clients that have said what their data are."""
+    data = spec.placeholder_data()
+    parts, task = prepare_model(config, data.train)[1], make_task(data.train)
+    sizes = vector_sizes(make_client(config, parts))
+    codecs = make_codecs(config, sizes, _largest_tensor(config, spec, parts))
+    plan = make_plan(config.train, spec.samples)
+    server = SplitServer(
+        make_server(config, parts, task),
+        plan,
+        task,
+        codecs,
+        transport,
+        _aggregation(config, codecs, transport, orders),
+        seed=config.seed,
+        batching=config.train.server_batching,
+        weighting=config.train.weighting,
+        links=parse_links(config.link.spec),
+        note_rates=config.codec.rate != "fixed",
+    )
+    pool = RemoteClients(
+        transport,
+        spec,
+        [0 if ready is None else ready.test_samples for ready in clients],
+        codecs,
+        lambda: make_client(config, parts),
+        shared_model=shares_model(config.train),
+        own_states=codecs.feeds_back or config.codec.follows_link,
+        digest=digest(settings_for_clients(config)),
+        steps_per_epoch=plan.steps_per_epoch,
+        orders=orders,
+        among_clients=config.train.aggregation != "server",
+    )
+    return Run(server, pool, evaluation_batch=config.train.evaluate_batch, note=transport.note)
+
+
+def _aggregation(
+    config: Config, codecs: RunCodecs, transport: GrpcTransport, orders: Orders | None
+) -> Aggregation:
+    if orders is not None:
+        return RemoteAggregation(config.train.weighting, transport, orders)
+    if config.train.aggregation != "server":
+        return ClientAggregation(config.train.weighting, transport)
+    return ServerAggregation(codecs, config.train.weighting, transport)
+
+
+@torch.no_grad()
+def _largest_tensor(config: Config, spec: DataSpec, parts: tuple[Part, ...]) -> int:
+    """The most elements of any tensor that an honest client sends."""
+    train = config.train
+    x = spec.preprocess().test(spec.placeholder_data().train.images[:1])
+    features = 0
+    for part in parts[: len(parts) - 1 or 1]:
+        x = part.eval()(x)
+        part.train()
+        features = max(features, x.numel())
+    learned: int = sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
+    return max(learned, int(features) * max(train.batch_size, train.evaluate_batch))
+
+
+class _Counted:
+    """Tells Prometheus of each step."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def step(self, record: dict[str, Any]) -> None:
+        """See `Listener.step`."""
+        self._metrics.step()
+        self._metrics.traffic(record["bytes"])
+        for stage, seconds in record["seconds"].items():
+            self._metrics.stage(stage, seconds)
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """See `Listener.epoch`. Steps have told it all."""
 
 
 def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec | None) -> int | None:
@@ -102,69 +175,9 @@ def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec |
     steps = checkpoint.steps(directory / "checkpoints") if earlier is not None else []
     if earlier is None or not steps:
         return None
-    if steps[-1] >= Plan(config.train, earlier.samples).total:
+    if steps[-1] >= make_plan(config.train, earlier.samples).total:
         return 0
     return policy.quorum if policy.straggler == "drop" else None
-
-
-def _complete(driver: Driver, session: NetworkSession, hub: Hub, interrupt: Interrupt) -> Result:
-    """Run to the end, going back to the last checkpoint whenever a client has lost its state."""
-    while True:
-        try:
-            session.start()
-            return driver.complete(interrupt)
-        except RollbackError as error:
-            reason = str(error)
-        session.reset()
-        driver.rewind()
-        log.event("rollback", "warning", step=session.number, reason=reason)
-        hub.note(f"{reason}; going back to step {session.number}")
-        hub.dismiss("AGAIN", f"the run goes on from step {session.number}: {reason}")
-        hub.assemble(None if hub.patient else hub.policy.quorum)
-
-
-@contextmanager
-def running(hub: Hub, config: Config, listening: Listening, *handlers: Any) -> Iterator[None]:
-    """A gRPC server for the hub's clients. On the way out everybody is told why."""
-    code, reason = "LATER", "the server stops"
-    server = background().run(_start(hub, config, listening, handlers))
-    try:
-        yield
-        code, reason = "DONE", "the run is complete"
-    except KeyboardInterrupt:
-        reason = "the server was stopped; it can be started again with --resume"
-        raise
-    except CutlayerError as error:
-        code, reason = "REFUSED", f"the run ended: {error}"
-        raise
-    finally:
-        hub.close(code, reason)
-        log.event("server-stopped", reason=reason, received=sorted(hub.received))
-        background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
-
-
-async def _start(hub: Hub, config: Config, listening: Listening, handlers: Sequence[Any]) -> Any:
-    server = grpc.aio.server(options=server_options(listening.limits))
-    security = listening.security
-    names = listening.clients
-    service = Service(
-        hub,
-        settings_for_clients(config),
-        security.identify,
-        names,
-        aggregator=listening.aggregator.address if listening.aggregator else "",
-        link=listening.link,
-        metrics=listening.metrics,
-        confirms=config.codec.follows_link,
-    )
-    health = add_health(server, (TRAINING,))
-    server.add_generic_rpc_handlers((service.handler(), *handlers))
-    port = security.bind(server, listening.address, insecure=listening.insecure)
-    await server.start()
-    await health.serving(True)
-    log.event("server-listening", port=port, clients=config.train.clients)
-    listening.ready(port)
-    return server
 
 
 def _check(config: Config, listening: Listening) -> None:
@@ -174,12 +187,13 @@ def _check(config: Config, listening: Listening) -> None:
     clients, policy = config.train.clients, listening.policy
     if policy.straggler == "drop" and listening.aggregator is not None:
         raise ConfigError("an aggregator that runs alone needs every client: use --straggler wait")
-    if config.train.aggregation == "allreduce":
+    if config.train.aggregation != "server":
+        how = f"train.aggregation = {config.train.aggregation}"
         if policy.straggler == "drop":
-            raise ConfigError("train.aggregation = allreduce needs every client: use --straggler wait")
+            raise ConfigError(f"{how} needs every client: use --straggler wait")
         if listening.aggregator is not None:
             raise ConfigError(
-                "with train.aggregation = allreduce clients average among themselves: leave out "
+                f"with {how} clients average among themselves: leave out "
                 "--aggregator, or set train.aggregation to server"
             )
     if policy.straggler == "drop" and config.train.mode == "relay":
@@ -190,7 +204,8 @@ def _check(config: Config, listening: Listening) -> None:
 
 def check_names(config: Config, listening: Listening) -> None:
     """Raise unless every client of the run has a name, where credentials tell names."""
-    clients, names = config.train.clients, listening.clients
+    # An aggregator's token file also names the server that gives it orders.
+    clients, names = config.train.clients, listening.clients(SPLIT_SERVER)
     if listening.security.auth and len(names) != clients:
         raise ConfigError(
             f"the run has {clients} clients, but {len(names)} are named; name each in the token "

@@ -13,10 +13,11 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import FileError
 from cutlayer.interrupt import Interrupt
-from cutlayer.server.results import Result
+from cutlayer.training.build import build_trainer
+from cutlayer.training.gradient_bias import BiasTracker
+from cutlayer.training.local_run import local_run
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.session import Session
-from cutlayer.training.trainer import Driver
+from cutlayer.training.trainer import Result
 
 
 def train(
@@ -34,12 +35,13 @@ def train(
     directory = Path(config.output.dir)
     if not resume and (directory / "records.jsonl").exists():
         raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
-    shown = progress or Quiet()
     with torch.random.fork_rng(devices=[]):
-        run = Driver(config, Session(config, data), directory, shown)
+        run = local_run(config, data)
+        tracker = BiasTracker(run, every=config.train.track_bias)
+        trainer = build_trainer(config, lambda: run, progress or Quiet(), before_step=lambda _: tracker())
         try:
-            run.begin(resume)
+            trainer.begin(resume)
             with Interrupt() as interrupt:
-                return run.complete(interrupt)
+                return trainer.complete(interrupt)
         finally:
-            run.close()
+            trainer.close()

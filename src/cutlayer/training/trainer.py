@@ -1,184 +1,223 @@
-"""A run from its first step to its last: records, curves, evaluations and checkpoints around the steps.
+"""The trainer: a run from its first step to its last, with its records, evaluations and checkpoints.
 
-Whether clients are in this process or elsewhere is the session's business.
+Whether clients are in this process or elsewhere is their pool's business. Where one of them has lost its
+state, all go back to the last checkpoint.
 """
 
 import dataclasses
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from cutlayer.config.schema import Config
-from cutlayer.data.spec import DataSpec
-from cutlayer.errors import DivergedError, NonFiniteError
+from cutlayer.errors import DivergedError, NonFiniteError, RollbackError
 from cutlayer.files import write_whole
 from cutlayer.interrupt import Interrupt
-from cutlayer.protocol.plan import Plan
-from cutlayer.server.results import Outcome, Result, Scored
-from cutlayer.server.timeline import Timeline
+from cutlayer.server.results import Evaluation
 from cutlayer.training import checkpoint
 from cutlayer.training.epoch_sums import EpochSums
 from cutlayer.training.progress import Display
 from cutlayer.training.provenance import provenance
 from cutlayer.training.records import RecordWriter
+from cutlayer.training.run import Run
 from cutlayer.training.tensorboard import TensorBoard
-from cutlayer.wire.meter import Meter
 
 
-class Trainable(Protocol):
-    """What a driver needs of a session."""
+@dataclass(frozen=True)
+class Schedule:
+    """How long a run is, and what happens along it."""
 
-    @property
-    def number(self) -> int:
-        """How many steps are complete."""
-
-    @property
-    def done(self) -> bool:
-        """Whether all steps are complete."""
-
-    @property
-    def plan(self) -> Plan:
-        """All steps."""
-
-    @property
-    def timeline(self) -> Timeline:
-        """Where the time goes."""
-
-    @property
-    def meter(self) -> Meter:
-        """The bytes of training."""
-
-    def data_spec(self) -> DataSpec:
-        """The data, without the data."""
-
-    def outlook(self) -> dict[str, Any]:
-        """Further figures for the record of the next step, which is not made yet."""
-
-    def step(self) -> Outcome:
-        """Run the next step."""
-
-    def evaluate(self) -> Scored | None:
-        """The model as it is now, on the test set; None if nobody who has one is there."""
-
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything: tensors by name, and the rest as plain JSON."""
-
-    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Continue exactly where `state` was taken."""
+    epochs: int
+    evaluate_every: int = 1
+    """Epochs between evaluations; the last epoch is always evaluated. 0: only the last."""
+    checkpoint_every: int = 0
+    """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
 
 
-class Driver:
-    """A session, and where its results go."""
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go, and what is written beside them."""
 
-    def __init__(self, config: Config, session: Trainable, directory: Path, shown: Display) -> None:
-        self.config = config
-        self.session = session
-        self.directory = directory
-        self.checkpoints = directory / "checkpoints"
-        self.shown = shown
-        self.records = RecordWriter(directory / "records.jsonl")
-        self.tensorboard: TensorBoard | None = None
-        self.sums = EpochSums()
-        self.best: tuple[float, int] | None = None
+    directory: Path
+    keep: int = 3
+    """How many checkpoints to keep, beside the best."""
+    tensorboard: bool = True
+    seed: int = 0
+    settings: str = ""
+    """The resolved settings, as TOML."""
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """The settings that a checkpoint must share to be continued."""
+
+
+class Listener(Protocol):
+    """Is told each step and each epoch: records, curves, metrics, and what a person sees."""
+
+    def step(self, record: dict[str, Any]) -> None:
+        """A step is complete."""
+
+    def epoch(self, record: dict[str, Any]) -> None:
+        """An epoch is complete."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run, complete."""
+
+    directory: Path
+    epochs: int
+    steps: int
+    scored: Evaluation | None
+    """The evaluation after the last epoch."""
+    best_accuracy: float
+    best_step: int
+    bytes: dict[str, int]
+    """All training traffic, by direction and kind."""
+    seconds: float
+    simulated_seconds: float | None
+    """What the run would have taken on the configured link; None without one."""
+
+
+class Trainer:
+    """Epochs, records, evaluation and checkpoints of a run.
+
+    `make_run` builds the run at its very beginning, and again when it has to go back. `before_step` gives
+    further figures for the record of the next step.
+    """
+
+    def __init__(
+        self,
+        make_run: Callable[[], Run],
+        schedule: Schedule,
+        outputs: Outputs,
+        shown: Display,
+        *,
+        listeners: Sequence[Listener] = (),
+        before_step: Callable[[Run], dict[str, Any]] = lambda run: {},
+    ) -> None:
+        self.run = make_run()
+        self._make_run = make_run
+        self._schedule = schedule
+        self._outputs = outputs
+        self._directory = outputs.directory
+        self._checkpoints = outputs.directory / "checkpoints"
+        self._shown = shown
+        self._listeners = tuple(listeners)
+        self._before_step = before_step
+        self._records = RecordWriter(outputs.directory / "records.jsonl")
+        self._tensorboard: TensorBoard | None = None
+        self._sums = EpochSums()
+        self._best: tuple[float, int] | None = None
         """The best accuracy and the step at which it was reached."""
-        self.scored: Scored | None = None
-        self.began = time.monotonic()
+        self._scored: Evaluation | None = None
+        self._began = time.monotonic()
 
     def begin(self, resume: bool) -> None:
         """Start from the beginning or from a checkpoint."""
         if resume:
             self._restore()
-        self.records.truncate_after(self.session.number)
-        write_whole(self.directory / "config.toml", self.config.to_toml())
-        self.session.data_spec().write(self.directory)
-        about = json.dumps(provenance(self.config.seed), indent=2) + "\n"
-        write_whole(self.directory / "provenance.json", about)
-        if self.config.output.tensorboard:
-            resumed_at = self.session.number if resume else None
-            self.tensorboard = TensorBoard(self.directory / "tensorboard", resumed_at)
-        self.shown.begin(self.config.train.epochs, self.session.plan.total, self.session.number)
-
-    def rewind(self) -> None:
-        """Go back to the newest checkpoint, if there is one. The session is at its very beginning."""
-        self.sums, self.best, self.scored = EpochSums(), None, None
-        self._restore()
-        self.records.truncate_after(self.session.number)
-        if self.tensorboard is not None:
-            self.tensorboard.close()
-            self.tensorboard = TensorBoard(self.directory / "tensorboard", self.session.number)
+        self._records.truncate_after(self.run.number)
+        write_whole(self._directory / "config.toml", self._outputs.settings)
+        self.run.clients.data_spec.write(self._directory)
+        about = json.dumps(provenance(self._outputs.seed), indent=2) + "\n"
+        write_whole(self._directory / "provenance.json", about)
+        if self._outputs.tensorboard:
+            self._tensorboard = TensorBoard(
+                self._directory / "tensorboard", self.run.number if resume else None
+            )
+        self._shown.begin(self._schedule.epochs, self.run.server.plan.total, self.run.number)
 
     def complete(self, interrupt: Interrupt) -> Result:
-        """Run all steps that are left."""
-        every = self.config.train.checkpoint_every
-        while not self.session.done:
+        """Run all steps that are left, going back to the last checkpoint whenever a state is lost."""
+        while True:
             try:
-                outlook = self.session.outlook()
-                outcome = self.session.step()
-            except DivergedError as error:
-                raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
-            if outcome.step.clients:
-                self._tell("step", outcome.record() | outlook)
-                self.sums.add(outcome)
-            if outcome.step.last:
-                self._end_epoch(outcome.step.epoch)
-            elif interrupt.requested or (every and self.session.number % every == 0):
-                self._save()
-            if interrupt.requested and not self.session.done:
-                raise KeyboardInterrupt
-        return self._result()
+                self.run.clients.begin(self.run.number)
+                self._steps(interrupt)
+                return self._result()
+            except RollbackError as error:
+                self._go_back()
+                self.run.clients.rolled_back(self.run.number, str(error))
 
     def close(self) -> None:
         """Let go of files and the terminal."""
-        self.shown.close()
-        self.records.close()
-        if self.tensorboard is not None:
-            self.tensorboard.close()
+        self._shown.close()
+        self._records.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _steps(self, interrupt: Interrupt) -> None:
+        every = self._schedule.checkpoint_every
+        while not self.run.done:
+            try:
+                further = self._before_step(self.run)
+                result = self.run.step()
+            except DivergedError as error:
+                raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
+            if result.step.clients:
+                self._tell("step", result.record() | further)
+                self._sums.add(result)
+            if result.step.last:
+                self._end_epoch(result.step.epoch)
+            elif interrupt.requested or (every and self.run.number % every == 0):
+                self._save()
+            if interrupt.requested and not self.run.done:
+                raise KeyboardInterrupt
+
+    def _go_back(self) -> None:
+        """To the newest checkpoint, or to the very beginning if there is none."""
+        self.run = self._make_run()
+        self.run.meter.restore({})
+        self._sums, self._best, self._scored = EpochSums(), None, None
+        self._restore()
+        self._records.truncate_after(self.run.number)
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+            self._tensorboard = TensorBoard(self._directory / "tensorboard", self.run.number)
 
     def _restore(self) -> None:
-        found = checkpoint.latest(self.checkpoints, self.shown.note, self.config.identity())
+        found = checkpoint.latest(self._checkpoints, self._shown.note, self._outputs.identity)
         if found is None:
             return
-        self.session.restore(found.tensors, found.state["session"])
-        self.sums.restore(found.state["sums"])
+        self.run.restore(found.tensors, found.state["session"])
+        self._sums.restore(found.state["sums"])
         best, scored = found.state["best"], found.state["scored"]
-        self.best = (float(best[0]), int(best[1])) if best else None
-        self.scored = Scored(**scored) if scored else None
+        self._best = (float(best[0]), int(best[1])) if best else None
+        self._scored = Evaluation(**scored) if scored else None
 
     def _end_epoch(self, epoch: int) -> None:
-        train = self.config.train
-        last = epoch + 1 == train.epochs
+        last = epoch + 1 == self._schedule.epochs
+        every = self._schedule.evaluate_every
         scored = None
-        if last or (train.evaluate_every and (epoch + 1) % train.evaluate_every == 0):
+        if last or (every and (epoch + 1) % every == 0):
             scored = self._evaluate()
-            self.scored = scored or self.scored
-            if scored is not None and (self.best is None or scored.top1 > self.best[0]):
-                self.best = (scored.top1, self.session.number)
-        record = self.sums.record(epoch, self.session.number, scored)
-        record["simulated_seconds"] = self.session.timeline.clock.seconds
+            self._scored = scored or self._scored
+            if scored is not None and (self._best is None or scored.top1 > self._best[0]):
+                self._best = (scored.top1, self.run.number)
+        record = self._sums.record(epoch, self.run.number, scored)
+        record["simulated_seconds"] = self.run.server.timeline.clock.seconds
         record["client_bytes"] = {
             str(client): {"up": sent["up"], "down": sent["down"]}
-            for client, sent in self.session.meter.by_client().items()
+            for client, sent in self.run.meter.by_client().items()
         }
         self._tell("epoch", record)
-        self.sums = EpochSums()
+        self._sums = EpochSums()
         # After the record: a run killed in between repeats the evaluation and writes the record again.
         self._save()
 
-    def _evaluate(self) -> Scored | None:
+    def _evaluate(self) -> Evaluation | None:
         scored = None
         try:
-            scored = self.session.evaluate()
+            scored = self.run.evaluate()
             what = None if scored is None or math.isfinite(scored.loss) else f"the test loss is {scored.loss}"
         except NonFiniteError as error:
             what = str(error)
         if what is not None:
-            number = self.session.number
+            number = self.run.number
             raise DivergedError(
                 f"training diverged at step {number}, found in evaluation: {what}. {self._remedy()}",
                 number - 1,
@@ -186,32 +225,30 @@ class Driver:
         return scored
 
     def _tell(self, kind: str, record: dict[str, Any]) -> None:
-        for listener in (self.records, self.tensorboard, self.shown):
+        for listener in (self._records, self._tensorboard, self._shown, *self._listeners):
             if listener is not None:
                 getattr(listener, kind)(record)
 
     def _save(self) -> None:
-        tensors, state = self.session.state()
+        tensors, state = self.run.state()
         bad = _not_finite(tensors)
         if bad is not None:
             raise DivergedError(
-                f"training diverged before step {self.session.number + 1}: {bad} is not finite. "
-                f"{self._remedy()}",
-                self.session.number,
+                f"training diverged before step {self.run.number + 1}: {bad} is not finite. {self._remedy()}",
+                self.run.number,
             )
-        self.records.sync()
+        self._records.sync()
         about = {
             "session": state,
-            "sums": self.sums.state(),
-            "best": self.best,
-            "scored": dataclasses.asdict(self.scored) if self.scored else None,
+            "sums": self._sums.state(),
+            "best": self._best,
+            "scored": dataclasses.asdict(self._scored) if self._scored else None,
         }
-        checkpoint.save(self.checkpoints, self.session.number, tensors, about, self.config.identity())
-        best = self.best[1] if self.best else None
-        checkpoint.keep(self.checkpoints, self.config.output.keep, best)
+        checkpoint.save(self._checkpoints, self.run.number, tensors, about, self._outputs.identity)
+        checkpoint.keep(self._checkpoints, self._outputs.keep, self._best[1] if self._best else None)
 
     def _remedy(self) -> str:
-        steps = checkpoint.steps(self.checkpoints)
+        steps = checkpoint.steps(self._checkpoints)
         kept = (
             f"The last good checkpoint, of step {steps[-1]}, is kept"
             if steps
@@ -220,16 +257,16 @@ class Driver:
         return f"{kept}; try a lower learning rate or a warm-up"
 
     def _result(self) -> Result:
-        timeline = self.session.timeline
+        timeline = self.run.server.timeline
         return Result(
-            directory=self.directory,
-            epochs=self.config.train.epochs,
-            steps=self.session.number,
-            scored=self.scored,
-            best_accuracy=self.best[0] if self.best else math.nan,
-            best_step=self.best[1] if self.best else 0,
-            bytes=self.session.meter.snapshot(),
-            seconds=time.monotonic() - self.began,
+            directory=self._directory,
+            epochs=self._schedule.epochs,
+            steps=self.run.number,
+            scored=self._scored,
+            best_accuracy=self._best[0] if self._best else math.nan,
+            best_step=self._best[1] if self._best else 0,
+            bytes=self.run.meter.snapshot(),
+            seconds=time.monotonic() - self._began,
             simulated_seconds=timeline.clock.seconds if timeline.links else None,
         )
 

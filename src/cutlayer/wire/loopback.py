@@ -7,21 +7,26 @@ from cutlayer.errors import MessageError
 from cutlayer.wire.messages.parse import parse
 from cutlayer.wire.messages.types import Message
 from cutlayer.wire.meter import Direction, Meter
+from cutlayer.wire.transport import Metered
 
 #: A client: takes a message from the server, gives its answers.
 Handler = Callable[[Message], Iterable[Message]]
 
 
-class Loopback:
+class Loopback(Metered):
     """A transport whose clients are functions. Every message is serialized, counted and parsed again."""
 
     patient = True
 
-    def __init__(self, clients: Sequence[Handler], meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self, clients: Sequence[Handler], meter: Meter | None = None) -> None:
+        super().__init__(meter)
         self._clients = list(clients)
         self._inbox: list[deque[tuple[bytes, bytes]]] = [deque() for _ in clients]
         self._outbox: list[deque[tuple[bytes, bytes]]] = [deque() for _ in clients]
+
+    def label(self, client: int) -> str:
+        """See `Transport.label`."""
+        return f"client {client}"
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
         """See `Transport.announce`."""
@@ -38,7 +43,7 @@ class Loopback:
         if not self._outbox[client]:
             self._work(client)
         if not self._outbox[client]:
-            raise MessageError(f"client {client} has nothing to say: the loop waits for a message too many")
+            raise MessageError(f"client {client} has nothing to say: the server waits for a message too many")
         return parse(*self._outbox[client].popleft())
 
     def ready(self, client: int) -> bool:
@@ -54,7 +59,8 @@ class Loopback:
         return tuple(clients)
 
     def fault(self, client: int, error: Exception) -> None:
-        """See `Transport.fault`. Who made the mistake finds it in the error."""
+        """See `Transport.fault`. In one process the client is our own code, so the error is raised."""
+        raise error
 
     def _work(self, client: int) -> None:
         inbox = self._inbox[client]

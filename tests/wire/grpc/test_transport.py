@@ -6,7 +6,7 @@ import pytest
 
 from cutlayer.errors import ConfigError, RollbackError
 from cutlayer.wire.grpc.peer import Stream
-from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.types import Report, pack
 from cutlayer.wire.policy import Policy
 
@@ -17,29 +17,29 @@ def stream() -> Stream:
     return Stream(lambda function: None)
 
 
-def hub(clients: int, quorum: int) -> Hub:
+def hub(clients: int, quorum: int) -> GrpcTransport:
     """All clients are members, under `drop` with a deadline that is over at once."""
-    found = Hub(clients, Policy("drop", deadline=0.001, quorum=quorum))
+    found = GrpcTransport(clients, Policy("drop", deadline=0.001, quorum=quorum))
     for peer in found.peers:
         wait(found, peer.number)
     found.begin(0)
     return found
 
 
-def wait(found: Hub, client: int) -> None:
+def wait(found: GrpcTransport, client: int) -> None:
     """The client is connected and has its data."""
     found.peers[client].stream, found.peers[client].ready = stream(), SimpleNamespace()
 
 
-def answers(found: Hub, client: int) -> None:
+def answers(found: GrpcTransport, client: int) -> None:
     with found.lock:
         found.arrived(client, REPORT)
 
 
-def interrupt_later(found: Hub) -> None:
+def interrupt_later(found: GrpcTransport) -> None:
     """Ctrl-C at the second look, when the deadline is over: nothing else would end the wait."""
     looks = iter([False, True])
-    found.interrupted = lambda: next(looks)
+    found._interrupted = lambda: next(looks)
 
 
 def test_who_does_not_answer_is_let_go_down_to_the_quorum() -> None:
@@ -81,7 +81,7 @@ def test_nobody_is_let_in_by_nobody() -> None:
 
 
 def test_who_dies_between_being_ready_and_the_beginning_is_waited_for() -> None:
-    found = Hub(2)
+    found = GrpcTransport(2)
     for client in range(2):
         wait(found, client)
     assert None not in found.assemble()

@@ -12,12 +12,13 @@ from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import (
     TYPES,
     Ask,
+    BeginStep,
     Combine,
-    Elsewhere,
     Evaluate,
     Gradient,
     Labels,
     Message,
+    Placeholder,
     Report,
     Scores,
     Share,
@@ -25,12 +26,11 @@ from cutlayer.wire.messages.types import (
     State,
     SyncDown,
     SyncUp,
-    Turn,
 )
 from cutlayer.wire.meter import Kind, Meter
 
 EXAMPLES: list[Message] = [
-    Turn(7, 1, 2, 0.1, Share.WEIGHTS),
+    BeginStep(7, 1, 2, 0.1, Share.WEIGHTS),
     Smashed(7, b"frame"),
     Labels(7, b"\x21\x43", 4),
     Gradient(2**40, b"frame"),
@@ -41,7 +41,7 @@ EXAMPLES: list[Message] = [
     Evaluate(0, 100, 200),
     Scores(0, 100, 12.5, 90, 99),
     State(7, b"safetensors"),
-    Elsewhere(7),
+    Placeholder(7),
     Combine(7, Combine.pack_weights({0: 0.25, 2: 0.75}), 1, 2, 0.1, False, 0),
 ]
 
@@ -111,7 +111,7 @@ def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:
 
     meter = Meter()
     loopback = Loopback([client, client], meter)
-    turn = Turn(0, 0, 0, 0.1, Share.NOTHING)
+    turn = BeginStep(0, 0, 0, 0.1, Share.NOTHING)
     loopback.announce([0, 1], turn)
     assert not seen  # each begins when it is asked
     assert loopback.receive(1) == Smashed(0, b"x" * 100)

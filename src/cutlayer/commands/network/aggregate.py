@@ -65,10 +65,10 @@ def aggregate(
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "aggregating", "network")
-    from cutlayer.aggregation.service import aggregate as aggregate_run
     from cutlayer.config.resolve import settle
-    from cutlayer.training.serve import Listening
+    from cutlayer.training.aggregate import aggregate as aggregate_run
     from cutlayer.wire import log
+    from cutlayer.wire.grpc.server import Listening
     from cutlayer.wire.security.credentials import ServerSecurity
 
     flags: dict[str, Any] = {"train.clients": clients, "output.dir": str(out)}

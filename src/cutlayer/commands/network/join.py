@@ -82,9 +82,9 @@ def join(
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "joining a run", "network")
-    from cutlayer.aggregation.gloo import Mesh
+    from cutlayer.aggregation.gloo import Gloo
     from cutlayer.client.join import join as join_run
-    from cutlayer.client.participant import Device
+    from cutlayer.client.participant import Participant
     from cutlayer.wire.link.model import Link
     from cutlayer.wire.security.credentials import ClientSecurity
 
@@ -99,12 +99,12 @@ def join(
     try:
         taken = join_run(
             address,
-            Device(data, root, whole=whole, cache=None if cache is None else str(cache), rate=rate),
+            Participant(data, root, whole=whole, cache=None if cache is None else str(cache), rate=rate),
             ClientSecurity.load(ca, cert, key, token_file, insecure=insecure),
             claims=number,
             retry=retry,
             link=None if link is None else Link.parse(link),
-            mesh=Mesh(allreduce_listen, insecure=insecure),
+            gloo=Gloo(allreduce_listen, insecure=insecure),
             note=note,
         )
     except KeyboardInterrupt:

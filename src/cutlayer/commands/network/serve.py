@@ -164,13 +164,12 @@ def serve(
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "serving", "network")
-    from cutlayer.aggregation.remote import Orders
     from cutlayer.config.resolve import free_directory, settle
     from cutlayer.report.compare import summarize
     from cutlayer.training import progress
-    from cutlayer.training.serve import Listening
     from cutlayer.training.serve import serve as serve_run
     from cutlayer.wire import log
+    from cutlayer.wire.grpc.server import Listening
     from cutlayer.wire.limits import MIB, Limits
     from cutlayer.wire.link.model import Link
     from cutlayer.wire.metrics import Metrics
@@ -201,12 +200,12 @@ def serve(
         counted = Metrics()
         scraped = counted.serve(metrics)
         screen.print(f"metrics: http://127.0.0.1:{scraped}/metrics", soft_wrap=True)
-    orders = None
+    averager = None
     if aggregator is not None:
         credentials = ClientSecurity.load(
             aggregator_ca, aggregator_cert, aggregator_key, aggregator_token, insecure=insecure
         )
-        orders = Orders(aggregator, credentials)
+        averager = (aggregator, credentials)
     listening = Listening(
         listen,
         ServerSecurity.load(cert, key, client_ca, tokens),
@@ -216,7 +215,7 @@ def serve(
         Limits(message=max_message * MIB, rate=max_rate, silence=idle),
         "" if link is None else str(Link.parse(link)),
         counted,
-        orders,
+        averager,
         ready,
     )
     shown = progress.display("quiet" if quiet else "json" if as_json else "auto")

@@ -48,9 +48,9 @@ def evaluate(
     data = prepare_data(own)
     found: list[dict[str, Any]] = []
     for config in configs:
-        session = restore(run, at, config, data, lambda text: show.console(stderr=True).print(text))
-        scored = session.evaluate()
-        found.append({"codec": config.codec.up, "step": session.number, **asdict(scored)})
+        restored = restore(run, at, config, data, lambda text: show.console(stderr=True).print(text))
+        scored = restored.evaluate()
+        found.append({"codec": config.codec.up, "step": restored.number, **asdict(scored)})
     if as_json:
         show.print_json(found)
         return

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cutlayer.errors import MessageError, RefusedError
@@ -19,26 +18,42 @@ from cutlayer.wire.limits import Limits
 from cutlayer.wire.policy import Policy
 
 
-@dataclass(eq=False)
-class Roster:
+class Membership:
     """All clients of a run, wherever they are."""
 
-    clients: InitVar[int]
-    policy: Policy = field(default_factory=Policy)
-    limits: Limits = field(default_factory=Limits)
-    check: Callable[[int, Any], None] = lambda client, ready: None
-    """Raises RefusedError for a client whose data do not fit the run."""
+    def __init__(
+        self,
+        clients: int,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        *,
+        check: Callable[[int, Any], None] = lambda client, ready: None,
+        names: Sequence[str] = (),
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """`check` raises RefusedError for a client whose data do not fit the run.
 
-    def __post_init__(self, clients: int) -> None:
+        `names` are those of the clients in the order of their numbers, where credentials tell them.
+        """
+        self.clients = clients
+        self.policy = policy or Policy()
+        self.limits = limits or Limits()
+        self.names = tuple(names)
         self.patient = self.policy.straggler == "wait"
         self.lock = threading.Condition()
         self.peers = [Peer(number) for number in range(clients)]
         self.era = ""
-        self.note: Callable[[str], None] = lambda text: None
+        self.note = note
+        self._check = check
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
         self._welcome: dict[str, Any] = {}
         self._closed = False
+
+    def label(self, client: int) -> str:
+        """See `Transport.label`."""
+        named = client < len(self.names)
+        return f"client {client} ({self.names[client]})" if named else f"client {client}"
 
     # For the thread that trains.
 
@@ -93,7 +108,7 @@ class Roster:
         with self.lock:
             return sum(len(peer.inbox) for peer in self.peers)
 
-    def meeting(self) -> str:
+    def rendezvous(self) -> str:
         """Where clients meet that average among themselves, as client 0 has said."""
         with self.lock:
             ready = self.peers[0].ready
@@ -108,15 +123,21 @@ class Roster:
     def expel(self, client: int, reason: str) -> None:
         """Disconnect a client that broke the protocol, and say why."""
         with self.lock:
-            self.note(f"client {client} broke the protocol and was disconnected: {reason}")
-            log.event("client-expelled", "warning", client=client, reason=reason)
+            self.note(f"{self.label(client)} broke the protocol and was disconnected: {reason}")
+            self.log("client-expelled", client, "warning", reason=reason)
             peer = self.peers[client]
             if peer.conversation is not None and self.patient:
-                self._rollback = f"client {client} was disconnected: {reason}"
+                self._rollback = f"{self.label(client)} was disconnected: {reason}"
             peer.spent.append(peer.incarnation)
             peer.incarnation = b""
             peer.retire("EXPELLED", reason)
             self.lock.notify_all()
+
+    def log(self, event: str, client: int | None, level: str = "info", **fields: Any) -> None:
+        """Write an event of a client to the log, with its name where that is known."""
+        if client is not None and client < len(self.names):
+            fields["name"] = self.names[client]
+        log.event(event, level, client=client, **fields)
 
     # For the event loop, with the lock held.
 
@@ -130,7 +151,7 @@ class Roster:
             raise RefusedError("this Hello was used before; each connection needs a Hello of its own")
         if not known and peer.stream is not None:
             raise BlockingIOError(
-                f"client {client} is connected from another process; stop that one, or give this one "
+                f"{self.label(client)} is connected from another process; stop that one, or give this one "
                 "credentials of its own"
             )
         if known and peer.conversation is not None and hello.era == self.era:
@@ -148,7 +169,7 @@ class Roster:
 
     def prepared(self, client: int, ready: Any) -> None:
         """A client has its data."""
-        self.check(client, ready)
+        self._check(client, ready)
         self.peers[client].ready = ready
         self.lock.notify_all()
 
@@ -179,5 +200,5 @@ class Roster:
         peer.inbox.clear()
         peer.failure = None
         if self.patient:
-            self._rollback = f"client {peer.number} came back without its state"
+            self._rollback = f"{self.label(peer.number)} came back without its state"
         self.lock.notify_all()

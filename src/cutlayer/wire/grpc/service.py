@@ -1,20 +1,19 @@
-"""Streams on the event loop: from a connection to a client's place in the hub, and bytes both ways."""
+"""Streams on the event loop: from a connection to a client's place in the run, and bytes both ways."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from cutlayer.errors import CutlayerError, MessageError, RefusedError
-from cutlayer.wire import log
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
-from cutlayer.wire.grpc.transport import Hub
+from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Rate
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import Write, shaped
@@ -28,24 +27,22 @@ Identify = Callable[[Any], str | None]
 
 
 class Service:
-    """The gRPC service Training for the clients of a hub."""
+    """The gRPC service Training for the clients of a transport."""
 
     def __init__(
         self,
-        hub: Hub,
+        transport: GrpcTransport,
         settings: str,
         identify: Identify = lambda context: None,
-        names: Sequence[str] = (),
         aggregator: str = "",
         link: str = "",
         metrics: Metrics | None = None,
         confirms: bool = False,
     ) -> None:
-        self.hub = hub
+        self.transport = transport
         self.settings = settings
         self.digest = hashlib.sha256(settings.encode()).hexdigest()
         self.identify = identify
-        self.names = tuple(names)
         self.aggregator = aggregator
         self.link = link
         self.metrics = metrics
@@ -78,29 +75,29 @@ class Service:
                 await self._converse(context, stream, client)
         finally:
             if client is not None:
-                with self.hub.lock:
-                    self.hub.lost(client, stream)
+                with self.transport.lock:
+                    self.transport.lost(client, stream)
 
     async def _greet(self, context: Any, stream: Stream, name: str | None) -> int | None:
         """Let a client in, or say why not."""
-        if self._strangers >= self.hub.limits.strangers:
+        if self._strangers >= self.transport.limits.strangers:
             self._refused("crowd", None)
             await _goodbye(context, "LATER", "too many clients are knocking; try again")
             return None
         self._strangers += 1
         client = None
         try:
-            hello = (await _read(context, self.hub.limits.hello, "Hello", "hello")).hello
+            hello = (await _read(context, self.transport.limits.hello, "Hello", "hello")).hello
             _check_hello(hello)
             stream.link = Link.parse(hello.link or self.link) if hello.link or self.link else None
-            with self.hub.lock:
+            with self.transport.lock:
                 client = self._place(hello, name)
-                resumed = self.hub.greet(client, hello, stream)
+                resumed = self.transport.greet(client, hello, stream)
                 received = stream.conversation.received if stream.conversation else 0
             if resumed:
                 down = message_class("Down")(resume=message_class("Resume")(received=received))
                 await context.write(down)
-                log.event("client-resumed", client=client)
+                self.transport.log("client-resumed", client)
                 return client
         except BlockingIOError as error:
             self._refused("twice", error, client)
@@ -114,19 +111,19 @@ class Service:
             self._strangers -= 1
         try:
             await context.write(message_class("Down")(offer=self._offer(client)))
-            ready = (await _read(context, self.hub.limits.prepare, "Ready", "ready")).ready
+            ready = (await _read(context, self.transport.limits.prepare, "Ready", "ready")).ready
             if ready.digest != self.digest:
                 raise RefusedError(
                     f"the client reads the run's settings as {ready.digest[:12] or 'nothing'}, the server as "
                     f"{self.digest[:12]}; install the same release of cutlayer on both"
                 )
-            with self.hub.lock:
-                self.hub.prepared(client, ready)
-            log.event("client-ready", client=client, samples=ready.samples)
+            with self.transport.lock:
+                self.transport.prepared(client, ready)
+            self.transport.log("client-ready", client, samples=ready.samples)
             return client
         except BaseException as error:
-            with self.hub.lock:
-                self.hub.lost(client, stream)
+            with self.transport.lock:
+                self.transport.lost(client, stream)
             if not isinstance(error, CutlayerError):
                 raise
             self._refused("data", error, client)
@@ -135,11 +132,12 @@ class Service:
 
     def _place(self, hello: Any, name: str | None) -> int:
         """Which client of the run this is: its credential says so, if there are any."""
-        peers = self.hub.peers
+        peers = self.transport.peers
         if name is not None:
-            if name not in self.names:
+            names = self.transport.names
+            if name not in names:
                 raise RefusedError(f"{name!r} is not among the clients of this run")
-            return self.names.index(name)
+            return names.index(name)
         if hello.HasField("claims"):
             if hello.claims >= len(peers):
                 raise RefusedError(f"there is no client {hello.claims}; the run has {len(peers)}, from 0")
@@ -155,7 +153,7 @@ class Service:
     def _offer(self, client: int) -> Any:
         return message_class("Offer")(
             client=client,
-            clients=len(self.hub.peers),
+            clients=len(self.transport.peers),
             settings=self.settings,
             digest=self.digest,
             aggregator=self.aggregator,
@@ -163,7 +161,7 @@ class Service:
         )
 
     def _refused(self, kind: str, error: Exception | None, client: int | None = None) -> None:
-        log.event("refused", "warning", kind=kind, client=client, error=error)
+        self.transport.log("refused", client, "warning", kind=kind, error=error)
         if self.metrics is not None:
             self.metrics.refused(kind)
 
@@ -181,30 +179,30 @@ class Service:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        log.event("client-left", client=client)
+        self.transport.log("client-left", client)
 
     async def _reader(self, context: Any, stream: Stream, client: int) -> None:
-        rate = Rate(self.hub.limits.rate)
+        rate = Rate(self.transport.limits.rate)
         while True:
             up = await context.read()
             if up is grpc.aio.EOF:
                 return
             try:
                 if rate.exceeded():
-                    raise MessageError(f"more than {self.hub.limits.rate:g} messages a second")
-                with self.hub.lock:
+                    raise MessageError(f"more than {self.transport.limits.rate:g} messages a second")
+                with self.transport.lock:
                     self._take(up, stream, client)
             except MessageError as error:
-                with self.hub.lock:
-                    if self.hub.peers[client].stream is stream:
-                        self.hub.expel(client, str(error))
+                with self.transport.lock:
+                    if self.transport.peers[client].stream is stream:
+                        self.transport.expel(client, str(error))
                         continue  # until the writer has said goodbye
                 return
 
     def _take(self, up: Any, stream: Stream, client: int) -> None:
         kind = content_of(up)
         if kind == "failed":
-            self.hub.failed(client, up.failed)
+            self.transport.failed(client, up.failed)
             return
         if kind != "data" or stream.conversation is None:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
@@ -212,8 +210,8 @@ class Service:
         if self.confirms:
             # At once, and not with the next message down: the client measures its uplink by it.
             stream.say(data=message_class("Data")(received=stream.conversation.received))
-        if message is not None and self.hub.peers[client].conversation is stream.conversation:
-            self.hub.arrived(client, message)
+        if message is not None and self.transport.peers[client].conversation is stream.conversation:
+            self.transport.arrived(client, message)
 
     async def _writer(self, write: Write, stream: Stream) -> None:
         while True:

@@ -1,8 +1,8 @@
-"""The server's end of all connections: the transport that the training loop sees.
+"""The server's end of all connections: the transport over gRPC.
 
-The loop runs in its own thread and calls `send` and `receive` here; `service.py` moves the bytes on an event
-loop. Both meet at the roster's peers, under one lock that nobody holds while working or waiting for the
-network.
+Training runs in its own thread and calls `send` and `receive` here; `service.py` moves the bytes on an event
+loop. Both meet at the peers of `membership.py`, under one lock that nobody holds while working or waiting for
+the network.
 
 What happens when a client is lost is the policy's business. Under `wait` the run waits: a client whose
 connection broke comes back and continues its conversation; one whose process died has lost its state, so
@@ -16,25 +16,38 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
-from cutlayer.wire import log
-from cutlayer.wire.grpc.membership import Roster
+from cutlayer.wire.grpc.membership import Membership
 from cutlayer.wire.grpc.peer import Peer
+from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import TYPES, Message, Report, pack
-from cutlayer.wire.meter import Direction, Meter
+from cutlayer.wire.meter import Direction
+from cutlayer.wire.policy import Policy
+from cutlayer.wire.transport import Metered
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
 _REPORT = TYPES.index(Report)
 
 
-class Hub(Roster):
+class GrpcTransport(Membership, Metered):
     """The transport to all clients of a run, wherever they are."""
 
-    def __post_init__(self, clients: int) -> None:
-        super().__post_init__(clients)
-        self.meter = Meter()
-        self.interrupted: Callable[[], bool] = lambda: False
+    def __init__(
+        self,
+        clients: int,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        *,
+        check: Callable[[int, Any], None] = lambda client, ready: None,
+        names: Sequence[str] = (),
+        note: Callable[[str], None] = lambda text: None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """See `Membership`. `interrupted` tells whether to give up waiting for a client that is not there."""
+        Membership.__init__(self, clients, policy, limits, check=check, names=names, note=note)
+        Metered.__init__(self)
+        self._interrupted = interrupted
         self.received: set[str] = set()
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
@@ -48,7 +61,7 @@ class Hub(Roster):
                     return [peer.ready if peer.waiting else None for peer in self.peers]
                 if missing != told:
                     told = missing
-                    self.note(f"waiting for {_clients(missing)} of {len(self.peers)}")
+                    self.note(f"waiting for {self._list(missing)} of {len(self.peers)}")
                 self._wait()
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
@@ -69,7 +82,7 @@ class Hub(Roster):
             while not peer.inbox:
                 if peer.conversation is None:
                     self._glance()
-                    gone = f"client {client} is not there any more"
+                    gone = f"{self.label(client)} is not there any more"
                     # As one who was ready, but died before the era began.
                     raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
@@ -121,7 +134,7 @@ class Hub(Roster):
         """See `Transport.fault`."""
         self.expel(client, str(error))
         if self.patient:
-            raise RollbackError(f"client {client} was disconnected: {error}") from error
+            raise RollbackError(f"{self.label(client)} was disconnected: {error}") from error
 
     def _send(self, client: int, message: Message, data: tuple[bytes, bytes]) -> None:
         with self.lock:
@@ -136,8 +149,8 @@ class Hub(Roster):
     # Below, the lock is held.
 
     def _drop(self, client: int) -> None:
-        self.note(f"client {client} did not answer in {self.policy.deadline:g} s; going on without it")
-        log.event("client-dropped", "warning", client=client)
+        self.note(f"{self.label(client)} did not answer in {self.policy.deadline:g} s; going on without it")
+        self.log("client-dropped", client, "warning")
         self.peers[client].retire("AGAIN", f"no answer in {self.policy.deadline:g} s")
 
     def _wait(self, peer: Peer | None = None) -> None:
@@ -147,10 +160,10 @@ class Hub(Roster):
             if one.failure is not None:
                 reason, diverged = one.failure.reason, one.failure.diverged
                 if diverged:
-                    raise NonFiniteError(f"client {one.number}: {reason}")
+                    raise NonFiniteError(f"{self.label(one.number)}: {reason}")
                 one.failure = None
                 self.expel(one.number, reason)
-        if self.interrupted() and (peer is None or peer.stream is None):
+        if self._interrupted() and (peer is None or peer.stream is None):
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
         self.lock.wait(_GLANCE)
@@ -159,7 +172,9 @@ class Hub(Roster):
         if self._rollback is not None:
             raise RollbackError(self._rollback)
 
-
-def _clients(numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
-    return f"client{'s' * (len(numbers) > 1)} {shown}"
+    def _list(self, numbers: Sequence[int]) -> str:
+        if self.names:
+            shown = ", ".join(map(self.label, numbers[:8]))
+            return shown + (", ..." if len(numbers) > 8 else "")
+        shown = ", ".join(map(str, numbers[:8])) + (", ..." if len(numbers) > 8 else "")
+        return f"client{'s' * (len(numbers) > 1)} {shown}"

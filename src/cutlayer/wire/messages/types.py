@@ -5,11 +5,11 @@ labels, or nothing). Tensors are frames that a codec made; here they are only by
 one client:
 
     server                      client
-      Turn             ->                       begin: which step, which learning rate, what to share after it
+      BeginStep        ->                       which step, which learning rate, what to share after it
                        <-  Smashed, Labels      (U-shape: no labels; Smashed also comes down, Gradient also
       Gradient         ->                        goes up, in between)
-                       <-  SyncUp               if the turn asked for gradients or weights
-                       <-  Report               the turn is over
+                       <-  SyncUp               if the step asks for gradients or weights
+                       <-  Report               the client's step is over
       SyncDown         ->                       the mean of what all shared
 
 Every message carries the number of its step, so that late and repeated ones can be told and dropped.
@@ -29,7 +29,7 @@ _WEIGHT = struct.Struct("<Id")
 
 
 class Share(IntEnum):
-    """What a client shares at the end of a turn, or when asked."""
+    """What a client shares at the end of a step, or when asked."""
 
     NOTHING = 0
     GRADIENTS = 1
@@ -89,7 +89,7 @@ class _WithBody(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Turn(Message):
+class BeginStep(Message):
     """Begin a step: `step` of `epoch`, the `number`-th of the run."""
 
     layout: ClassVar[str] = "IIdB"
@@ -150,7 +150,7 @@ class SyncDown(SyncUp):
 
 @dataclass(frozen=True, slots=True)
 class Report(Message):
-    """A client's turn is over: what it saw and how long its stages took."""
+    """A client has done its step: what it saw and how long its stages took."""
 
     # Single precision: the loss is a float32 anyway, and no clock is good to seven digits.
     layout: ClassVar[str] = "Ifffffff"
@@ -206,8 +206,8 @@ class State(_WithBody):
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere(Message):
-    """What belongs here goes another way: through an aggregator that runs alone, or among clients."""
+class Placeholder(Message):
+    """What belongs here travels another way: through an aggregator that runs alone, or among clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ class Combine(_WithBody):
 
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
-    Turn,
+    BeginStep,
     Smashed,
     Labels,
     Gradient,
@@ -251,7 +251,7 @@ TYPES: tuple[type[Message], ...] = (
     Evaluate,
     Scores,
     State,
-    Elsewhere,
+    Placeholder,
     Combine,
 )
 

@@ -1,11 +1,11 @@
-"""Clients that average among themselves: the same bits, and the server gets nothing of what they share."""
+"""Clients that average among themselves: the server's means, and nothing of what they share at the server."""
 
 import json
 
 import pytest
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
-ALLREDUCE = "train.aggregation=allreduce"
+ALLGATHER = "train.aggregation=allgather"
 
 
 @pytest.mark.parametrize(
@@ -18,7 +18,7 @@ ALLREDUCE = "train.aggregation=allreduce"
     ids=["parallel", "u-shaped", "sequential"],
 )
 def test_clients_average_among_themselves(cluster, network, settings: list[str]) -> None:
-    server = cluster.serve(*settings, ALLREDUCE, flags=("--log", "server.jsonl"))
+    server = cluster.serve(*settings, ALLGATHER, flags=("--log", "server.jsonl"))
     clients = [cluster.join(number) for number in range(3)]
     loop = cluster.train(*settings)
     assert server.wait() == 0, server.text
@@ -35,12 +35,12 @@ def test_clients_average_among_themselves(cluster, network, settings: list[str])
     events = [json.loads(line) for line in (cluster.folder / "server.jsonl").read_text().splitlines()]
     (last,) = [e for e in events if e["event"] == "server-stopped"]
     assert "SyncUp" not in last["received"]
-    assert {"Smashed", "Elsewhere", "Report"} <= set(last["received"])
+    assert {"Smashed", "Placeholder", "Report"} <= set(last["received"])
 
 
 def test_a_client_that_dies_is_replaced_and_the_run_goes_back(cluster, network) -> None:
     settings = ["train.checkpoint_every=4", "train.epochs=3"]
-    server = cluster.serve(*settings, ALLREDUCE)
+    server = cluster.serve(*settings, ALLGATHER)
     clients = [cluster.join_slowly(0), cluster.join(1), cluster.join(2)]
     network.until(lambda: len(cluster.records()) > 5, "a few steps")
     # The one at whose place all met.
@@ -51,6 +51,21 @@ def test_a_client_that_dies_is_replaced_and_the_run_goes_back(cluster, network) 
     assert [client.wait() for client in clients] == [0, 0, 0], [client.text for client in clients]
     assert "going back to step" in server.text
     network.same_weights(cluster.folder / "net", loop)
+
+
+def test_an_all_reduce_agrees_to_rounding(cluster, network) -> None:
+    server = cluster.serve("train.aggregation=allreduce", flags=("--log", "server.jsonl"))
+    clients = [cluster.join(number) for number in range(3)]
+    loop = cluster.train()
+    assert server.wait() == 0, server.text
+    assert [client.wait() for client in clients] == [0, 0, 0], [client.text for client in clients]
+    ours, theirs = (
+        [r["loss"] for r in network.plain(d) if r["kind"] == "step"] for d in (cluster.folder / "net", loop)
+    )
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    events = [json.loads(line) for line in (cluster.folder / "server.jsonl").read_text().splitlines()]
+    (last,) = [e for e in events if e["event"] == "server-stopped"]
+    assert "SyncUp" not in last["received"]
 
 
 def shared(records: list[dict]) -> int:

@@ -1,0 +1,41 @@
+"""A client of a run from its settings, its data and its half of the model."""
+
+from cutlayer.client.evaluator import Evaluator
+from cutlayer.client.split_client import SplitClient
+from cutlayer.config.schema import Config
+from cutlayer.data import Sampler
+from cutlayer.data.federated import FederatedData
+from cutlayer.protocol.build import make_codecs, make_task
+from cutlayer.rates.base import Rate
+from cutlayer.split.client import ClientHalf
+
+
+def build_client(
+    config: Config,
+    data: FederatedData,
+    client: int,
+    half: ClientHalf,
+    *,
+    evaluator: bool = False,
+    rate: Rate | None = None,
+) -> SplitClient:
+    """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
+    codecs, task = make_codecs(config), make_task(data.train)
+    sampler = Sampler(
+        data.parts[client],
+        config.train.batch_size,
+        seed=config.seed,
+        client=client,
+        drop_last=config.train.drop_last,
+    )
+    return SplitClient(
+        client,
+        half,
+        task,
+        codecs,
+        data.train,
+        sampler,
+        data.augment,
+        evaluator=Evaluator(half, task, codecs, data.test, data.augment) if evaluator else None,
+        rate=rate,
+    )

@@ -1,0 +1,150 @@
+"""Clients that are elsewhere, and come and go.
+
+They keep nothing on disk. At a checkpoint they send their state, and it is stored as a run in one process
+stores it, so that everything that reads a run reads this one, too. When the run goes on from a checkpoint
+each client gets its state back.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch import Tensor
+
+from cutlayer.aggregation.orders import Orders
+from cutlayer.data.spec import DataSpec
+from cutlayer.errors import AbsentError, RollbackError
+from cutlayer.protocol.boundary import Boundary
+from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.state_bytes import to_bytes
+from cutlayer.server.client_states import ClientStates, common
+from cutlayer.split.client import ClientHalf
+from cutlayer.wire.grpc.transport import GrpcTransport
+from cutlayer.wire.messages.types import Ask, Placeholder, Share, State
+
+
+class RemoteClients:
+    """The clients of a run over the network."""
+
+    def __init__(
+        self,
+        transport: GrpcTransport,
+        data_spec: DataSpec,
+        test_samples: Sequence[int],
+        codecs: RunCodecs,
+        make_half: Callable[[], ClientHalf],
+        *,
+        shared_model: bool,
+        own_states: bool,
+        digest: str,
+        steps_per_epoch: int,
+        orders: Orders | None = None,
+        among_clients: bool = False,
+    ) -> None:
+        """`make_half` builds a client's half as clients do, to read their states.
+
+        `shared_model`: all hold the same weights at every step. `own_states`: each has something of its own
+        beside them. `orders` go to an aggregator that runs alone and keeps what clients learn;
+        `among_clients`: nothing that they share comes here.
+        """
+        self.data_spec = data_spec
+        self._transport = transport
+        self._tests = list(test_samples)
+        self._boundary = Boundary(transport, codecs)
+        self._client_states = ClientStates(
+            transport,
+            self._boundary,
+            make_half,
+            shared_model=shared_model,
+            own_states=own_states,
+            buffers_by_state=among_clients,
+        )
+        self._digest = digest
+        self._steps_per_epoch = steps_per_epoch
+        self._orders = orders
+        self._among_clients = among_clients
+        self._restored: dict[int, bytes] = {}
+
+    def begin(self, number: int) -> None:
+        """See `ClientPool.begin`. A new era, with all clients that are ready."""
+        spec, era = self.data_spec, secrets.token_hex(8)
+        if self._orders is not None:
+            self._orders.give("Begin", digest=self._digest, step=number, era=era)
+        welcome: dict[str, Any] = {
+            "mean": spec.mean,
+            "std": spec.std,
+            "steps_per_epoch": self._steps_per_epoch,
+        }
+        if self._among_clients:
+            welcome["meeting"] = self._transport.rendezvous()
+        self._transport.begin(number, era, **welcome)
+        with self._transport.apart():
+            for client in self._transport.members() if number else ():
+                if self._orders is not None:
+                    self._transport.send(client, Placeholder(number))
+                else:
+                    self._transport.send(client, State(number, self._restored[client]))
+        self._restored = {}
+
+    def before_step(self, number: int) -> None:
+        """See `ClientPool.before_step`. Brings those who come back to the state of those who are there."""
+        if self._transport.patient:
+            return
+        for client in self._transport.newcomers():
+            with self._transport.apart():
+                state = self._present_state(number)
+                if state is None:
+                    return
+                self._tests[client] = self._transport.test_samples(client)
+                self._transport.admit(client, number)
+                if number:
+                    self._transport.send(client, State(number, to_bytes(common(state))))
+            self._transport.note(f"{self._transport.label(client)} is back at step {number}")
+
+    def _present_state(self, number: int) -> dict[str, Tensor] | None:
+        """What the first member that answers as it should has learned; None if none does in time."""
+        members = self._transport.members()
+        if not members:
+            raise RollbackError("nobody is left who could tell the present state")
+        for member in members:
+            self._transport.send(member, Ask(number, Share.STATE))
+            if self._transport.present([member], 1, at_least=0):
+                with suppress(AbsentError):
+                    return self._boundary.state(member, number)
+        return None
+
+    def evaluator(self) -> tuple[int, int] | None:
+        """See `ClientPool.evaluator`. The first that has a test set."""
+        for client in self._transport.members():
+            if self._tests[client]:
+                return client, self._tests[client]
+        self._transport.note("no client that has a test set is there: not evaluated")
+        return None
+
+    def state(self, number: int) -> dict[str, Tensor]:
+        """See `ClientPool.state`. An aggregator that runs alone keeps what clients have learned itself."""
+        with self._transport.apart():
+            if self._orders is None:
+                return self._client_states.ask(number)
+            members = self._transport.members()
+            self._transport.announce(members, Ask(number, Share.STATE))
+            for client in members:
+                self._boundary.receive(client, number, Placeholder)
+            self._orders.give("Keep", step=number)
+            return {}
+
+    def restore(self, tensors: Mapping[str, Tensor], number: int) -> None:
+        """See `ClientPool.restore`. Clients get their states when they `begin`."""
+        if self._orders is None:
+            self._restored = self._client_states.from_checkpoint(tensors, number)
+
+    def rolled_back(self, number: int, reason: str) -> None:
+        """See `ClientPool.rolled_back`."""
+        transport = self._transport
+        transport.log("rollback", None, "warning", step=number, reason=reason)
+        transport.note(f"{reason}; going back to step {number}")
+        transport.dismiss("AGAIN", f"the run goes on from step {number}: {reason}")
+        transport.assemble(None if transport.patient else transport.policy.quorum)

@@ -1,0 +1,93 @@
+"""`aggregate`: the aggregator in a process of its own, with its checkpoints in a directory of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from cutlayer.aggregation.service import SPLIT_SERVER, AggregatorService
+from cutlayer.config.schema import Config
+from cutlayer.errors import ConfigError
+from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
+from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.training import checkpoint
+from cutlayer.training.serve import check_names
+from cutlayer.wire.grpc.server import Listening, running
+from cutlayer.wire.grpc.transport import GrpcTransport
+
+
+def aggregate(
+    config: Config, listening: Listening, directory: Path, *, note: Callable[[str], None] = lambda text: None
+) -> None:
+    """Average until Ctrl-C."""
+    _check(config, listening)
+    with suppress(KeyboardInterrupt), Interrupt() as interrupt:
+        transport = GrpcTransport(
+            config.train.clients,
+            listening.policy,
+            listening.limits,
+            check=Fits(config, evaluator=False),
+            names=listening.clients(SPLIT_SERVER),
+            note=note,
+            interrupted=lambda: interrupt.requested,
+        )
+        settings = settings_for_clients(config)
+        service = AggregatorService(
+            transport,
+            _Checkpoints(directory, config),
+            digest=digest(settings),
+            weighting=config.train.weighting,
+            codecs_for=lambda clients: _codecs(config, clients),
+            note=note,
+        )
+        with running(transport, listening, settings, service.handler(listening.security.identify)):
+            while not interrupt.requested:
+                time.sleep(0.2)
+            raise KeyboardInterrupt
+
+
+def _codecs(config: Config, clients: Sequence[Any]) -> RunCodecs:
+    """The model follows from the settings and the data's form: what clients share has its size."""
+    parts = prepare_model(config, data_spec_of(clients).placeholder_data().train)[1]
+    sizes = vector_sizes(make_client(config, parts))
+    return make_codecs(config, sizes, max(*sizes, 1))
+
+
+class _Checkpoints:
+    """The clients' states on disk."""
+
+    def __init__(self, directory: Path, config: Config) -> None:
+        self._directory = directory
+        self._config = config
+
+    def load(self, step: int) -> Mapping[str, Tensor] | None:
+        """See `Store.load`."""
+        path = checkpoint.path_of(self._directory, step)
+        return checkpoint.load(path).tensors if path.exists() else None
+
+    def save(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """See `Store.save`."""
+        checkpoint.save(self._directory, step, tensors, {}, self._config.identity())
+        checkpoint.keep(self._directory, self._config.output.keep + 1)
+
+
+def _check(config: Config, listening: Listening) -> None:
+    if config.train.aggregation != "server":
+        raise ConfigError(
+            f"with train.aggregation = {config.train.aggregation} clients need no aggregator; set "
+            "train.aggregation to server"
+        )
+    check_names(config, listening)
+    tokens = listening.security.tokens
+    if tokens is not None and SPLIT_SERVER not in tokens.hashes:
+        raise ConfigError(
+            f"no token is {SPLIT_SERVER!r}'s, so nobody could give orders; make one with: cutlayer certs "
+            f"token {SPLIT_SERVER}, and give its file to `cutlayer serve` with --aggregator-token"
+        )

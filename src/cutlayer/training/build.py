@@ -1,0 +1,37 @@
+"""A trainer from a configuration: what a run in one process and one over the network have in common."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cutlayer.config.schema import Config
+from cutlayer.training.progress import Display
+from cutlayer.training.run import Run
+from cutlayer.training.trainer import Listener, Outputs, Schedule, Trainer
+
+
+def build_trainer(
+    config: Config,
+    make_run: Callable[[], Run],
+    shown: Display,
+    *,
+    listeners: Sequence[Listener] = (),
+    before_step: Callable[[Run], dict[str, Any]] = lambda run: {},
+) -> Trainer:
+    """The trainer of a configured run."""
+    train, output = config.train, config.output
+    return Trainer(
+        make_run,
+        Schedule(train.epochs, train.evaluate_every, train.checkpoint_every),
+        Outputs(
+            Path(output.dir),
+            output.keep,
+            output.tensorboard,
+            config.seed,
+            config.to_toml(),
+            config.identity(),
+        ),
+        shown,
+        listeners=listeners,
+        before_step=before_step,
+    )

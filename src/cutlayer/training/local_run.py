@@ -1,0 +1,125 @@
+"""A run in one process from its settings: the split server, and all clients behind a loopback."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from cutlayer.aggregation.at_server import ServerAggregation, ServerRound
+from cutlayer.client.build import build_client
+from cutlayer.client.local_clients import LocalClients
+from cutlayer.config.schema import Config
+from cutlayer.data.federated import FederatedData
+from cutlayer.data.spec import DataSpec
+from cutlayer.errors import ConfigError
+from cutlayer.protocol.build import (
+    make_clients,
+    make_codecs,
+    make_plan,
+    make_server,
+    make_task,
+    prepare_data,
+    prepare_model,
+    vector_sizes,
+)
+from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.rates.adaptive import AutoRate, client_madds, simulated
+from cutlayer.rates.base import Rate
+from cutlayer.rates.scheduled import planned
+from cutlayer.server.evaluation import average_clients, evaluate
+from cutlayer.server.results import Evaluation
+from cutlayer.server.split_server import SplitServer
+from cutlayer.split import Part
+from cutlayer.split.vectors import assign
+from cutlayer.training.run import Run
+from cutlayer.wire.link.model import parse_links
+
+
+class LocalRun(Run):
+    """A run whose clients, data and whole model are at hand. Steps reseed PyTorch's global generator."""
+
+    def __init__(
+        self,
+        server: SplitServer,
+        clients: LocalClients,
+        config: Config,
+        data: FederatedData,
+        whole: nn.Module,
+    ) -> None:
+        super().__init__(server, clients, evaluation_batch=config.train.evaluate_batch)
+        self.clients: LocalClients = clients
+        self.config = config
+        self.data = data
+        self._whole = whole
+
+    def evaluate(self) -> Evaluation:
+        """See `Run.evaluate`. The first client always has a test set."""
+        return evaluate(self.server, *self.clients.evaluator(), self.config.train.evaluate_batch)
+
+    def model(self) -> nn.Module:
+        """The whole model as it is now: the mean of the clients' halves, and the server's."""
+        with self.server.transport.apart():
+            mean = average_clients(self.server)
+        if not isinstance(mean, ServerRound):
+            raise TypeError("the clients of a run in one process share with its server")
+        half = self.clients.halves[0]
+        whole = copy.deepcopy(self._whole)
+        with torch.no_grad():
+            for part in (self.server.half.part, *half.model.parts):
+                whole.load_state_dict(part.state_dict(), strict=False)
+            named = (
+                (half.model.parameter_names, whole.get_parameter),
+                (half.model.buffer_names, whole.get_buffer),
+            )
+            for frame, (names, get) in zip(mean.exact(self.number).frames, named, strict=True):
+                if frame:
+                    assign([get(name) for name in names], self.server.codecs.decode(frame))
+        return whole.eval()
+
+
+def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
+    """Build a run as configured. `data` can be given by a caller who has loaded them already."""
+    data = prepare_data(config) if data is None else data
+    whole, parts = prepare_model(config, data.train)
+    halves, task = make_clients(config, parts), make_task(data.train)
+    rate = _rates(config, data, parts)
+    clients = LocalClients(
+        [
+            # The first client is the evaluator, who has the test set.
+            build_client(config, data, number, half, evaluator=number == 0, rate=rate(number))
+            for number, half in enumerate(halves)
+        ],
+        DataSpec.of(data),
+        len(data.test),
+    )
+    codecs = make_codecs(config, vector_sizes(halves[0]))
+    server = SplitServer(
+        make_server(config, parts, task),
+        make_plan(config.train, [len(part) for part in data.parts]),
+        task,
+        codecs,
+        clients.transport,
+        ServerAggregation(codecs, config.train.weighting, clients.transport),
+        seed=config.seed,
+        batching=config.train.server_batching,
+        weighting=config.train.weighting,
+        links=parse_links(config.link.spec),
+        note_rates=config.codec.rate != "fixed",
+    )
+    return LocalRun(server, clients, config, data, whole)
+
+
+def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callable[[int], Rate]:
+    """What makes the rate of each client."""
+    codecs, links = config.codec, parse_links(config.link.spec)
+    up = codec_of(codecs.up)
+    if not codecs.follows_link:
+        return lambda client: planned(codecs.rate, up, config.train.epochs)
+    if not links:
+        raise ConfigError(
+            "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
+        )
+    madds = client_madds(parts, data.augment.test(data.train.images[:1]))
+    bounds, speed = AutoRate.parse(codecs.rate), config.link.device
+    return lambda client: simulated(bounds, up, links[client % len(links)], madds, speed)
