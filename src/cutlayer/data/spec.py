@@ -19,7 +19,7 @@ from cutlayer.data.dataset import Dataset
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.known import Statistics
 from cutlayer.errors import FileError
-from cutlayer.files import write_whole
+from cutlayer.files import write_atomically
 
 DATA_SPEC_FILE = "data.json"
 
@@ -60,7 +60,7 @@ class DataSpec:
 
     def write(self, directory: str | Path) -> None:
         """Write `data.json` into a run directory."""
-        write_whole(Path(directory, DATA_SPEC_FILE), json.dumps(asdict(self), indent=2) + "\n")
+        write_atomically(Path(directory, DATA_SPEC_FILE), json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
     def read(directory: str | Path) -> DataSpec:

@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError
+from cutlayer.files import write_atomically
 from cutlayer.report.page import page
 from cutlayer.report.svg import draw
 from cutlayer.reproduce.results import Result, to_csv
@@ -46,11 +47,5 @@ def _name(text: str) -> str:
 
 
 def _put(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: the report cannot be written ({error.strerror})") from error
+    write_atomically(path, text, parents=True)
     return path

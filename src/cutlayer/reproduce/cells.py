@@ -6,14 +6,16 @@ Lines are of three kinds: `settings` once at the top, `session` for each process
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import ConfigError, FileError, RecordError
-from cutlayer.training.lock import lock
+from cutlayer.files import locked_log, reason
 from cutlayer.training.records import to_json
 
 NAME = "records.jsonl"
@@ -29,22 +31,17 @@ class Cells:
         self.provenance: dict[str, Any] = {}
         """Of the last session that computed a cell."""
         self.commands: list[str] = []
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b", buffering=0)
-        except OSError as error:
-            raise FileError(f"{self.path}: results cannot be written there ({error.strerror})") from error
-        try:
-            lock(self._file, f"{self.path}: another process is computing this; wait for it")
+        with ExitStack() as resources:
+            self._file = resources.enter_context(
+                locked_log(self.path, f"{self.path}: another process is computing this; wait for it")
+            )
             made_with = self._read()
             plain = json.loads(to_json(settings))
             if made_with is None:
                 self._write({"kind": "settings", "settings": plain})
             elif made_with != plain:
                 raise ConfigError(self._differences(made_with, plain))
-        except BaseException:
-            self.close()
-            raise
+            self._resources = resources.pop_all()
 
     def session(self, provenance: Mapping[str, Any]) -> None:
         """Say who computes what comes next."""
@@ -59,7 +56,7 @@ class Cells:
 
     def close(self) -> None:
         """Finish. Nothing is lost without it."""
-        self._file.close()
+        self._resources.close()
 
     def _read(self) -> dict[str, Any] | None:
         settings: dict[str, Any] | None = None
@@ -103,6 +100,8 @@ class Cells:
         line = (to_json(record) + "\n").encode()
         try:
             if self._file.write(line) != len(line):
-                raise OSError("the disk is full")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError(f"{self.path}: cannot be written ({error}); free some space and go on") from error
+            raise FileError(
+                f"{self.path}: cannot be written ({reason(error)}); free some space and go on"
+            ) from error

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutlayer.errors import FileError, RecordError
+from cutlayer.files import write_atomically
 from cutlayer.training.records import to_json
 
 NAME = "result.json"
@@ -103,11 +104,10 @@ class Result:
     def write(self, folder: str | Path) -> None:
         """Put the result into its folder, each file whole or not at all."""
         place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        _put(place / NAME, json.dumps(self.to_json(), indent=1) + "\n")
-        _put(place / "tables.md", self.markdown())
+        write_atomically(place / NAME, json.dumps(self.to_json(), indent=1) + "\n", parents=True)
+        write_atomically(place / "tables.md", self.markdown())
         for table in self.tables:
-            _put(place / f"{table.id}.csv", to_csv(table))
+            write_atomically(place / f"{table.id}.csv", to_csv(table))
 
     def markdown(self) -> str:
         """Claims and tables for people."""
@@ -170,9 +170,3 @@ def _cell(value: Any) -> str:
 
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
-
-
-def _put(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

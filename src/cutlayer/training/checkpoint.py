@@ -6,11 +6,8 @@ tensors, the settings of the run that it belongs to, and a checksum over all of 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cutlayer.errors import CheckpointError, FileError
+from cutlayer.files import atomic_path, reason, remove_partial_files
 
 _NAME = re.compile(r"step-(\d{9,})\.safetensors")
 
@@ -65,19 +63,11 @@ def save(
 
 def write(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file, whole or not at all."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(unshared(tensors), partial, {"format": "pt", **metadata})
-        _sync(partial)
-        partial.replace(target)
-        _sync(target.parent)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        why = "the disk is full" if full else getattr(error, "strerror", None) or error
-        raise FileError(f"{target}: cannot be written ({why})") from error
+    with atomic_path(target, parents=True) as temporary:
+        try:
+            safetensors.torch.save_file(unshared(tensors), temporary, {"format": "pt", **metadata})
+        except SafetensorError as error:
+            raise FileError(f"{target}: cannot be written ({reason(error)})") from error
 
 
 def latest(
@@ -146,9 +136,10 @@ def keep(directory: str | Path, last: int, best: int | None = None) -> None:
     """Remove all checkpoints but the last few and the best, and what killed processes left behind."""
     present = steps(directory)
     kept = {*present[-max(1, last) :], best}
-    unwanted = [path_of(directory, step) for step in present if step not in kept]
-    for path in (*unwanted, *Path(directory).glob("step-*.partial")):
-        path.unlink(missing_ok=True)
+    for step in present:
+        if step not in kept:
+            path_of(directory, step).unlink(missing_ok=True)
+    remove_partial_files(directory)
 
 
 def path_of(directory: str | Path, step: int) -> Path:
@@ -177,15 +168,6 @@ def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _set_aside(path: Path) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.config.schema import Config
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DivergedError, NonFiniteError
-from cutlayer.files import write_whole
+from cutlayer.files import write_atomically
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.plan import Plan
 from cutlayer.server.results import Outcome, Result, Scored
@@ -95,10 +95,10 @@ class Driver:
         if resume:
             self._restore()
         self.records.truncate_after(self.session.number)
-        write_whole(self.directory / "config.toml", self.config.to_toml())
+        write_atomically(self.directory / "config.toml", self.config.to_toml())
         self.session.data_spec().write(self.directory)
         about = json.dumps(provenance(self.config.seed), indent=2) + "\n"
-        write_whole(self.directory / "provenance.json", about)
+        write_atomically(self.directory / "provenance.json", about)
         if self.config.output.tensorboard:
             resumed_at = self.session.number if resume else None
             self.tensorboard = TensorBoard(self.directory / "tensorboard", resumed_at)

@@ -17,6 +17,7 @@ import torch
 
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
+from cutlayer.files import write_atomically
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
 from cutlayer.training import records
 from cutlayer.training.progress import Display, JsonLines
@@ -34,7 +35,7 @@ def train_run(config: Config, shown: Display | None = None) -> None:
         train(config, progress=shown, resume=True)
     except DivergedError as error:
         about = {"step": error.step, "why": str(error).partition(". ")[0]}
-        (directory / DIVERGED).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        write_atomically(directory / DIVERGED, json.dumps(about) + "\n")
     tidy(directory, config)
 
 
@@ -57,8 +58,7 @@ def prepare(config: Config) -> bool:
             if before.output.dir != directory.name or (directory / "checkpoints").exists():
                 tidy(directory, config)
             return False
-    directory.mkdir(parents=True, exist_ok=True)
-    path.write_text(config.to_toml(), encoding="utf-8")
+    write_atomically(path, config.to_toml(), parents=True)
     return True
 
 
@@ -79,11 +79,11 @@ def tidy(directory: Path, config: Config) -> None:
     """
     path = directory / "records.jsonl"
     thinned = [records.to_json(record) for record in _thin(list(records.read(path)))]
-    _write(path, "\n".join(thinned) + "\n")
+    write_atomically(path, "\n".join(thinned) + "\n")
     settings = config.model_dump()
     settings["data"]["root"] = "."
     settings["output"]["dir"] = directory.name
-    _write(directory / "config.toml", Config.model_validate(settings).to_toml())
+    write_atomically(directory / "config.toml", Config.model_validate(settings).to_toml())
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
@@ -130,12 +130,6 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
             if before[section].get(name) != v
         ]
     return names
-
-
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 class Telling(JsonLines):
