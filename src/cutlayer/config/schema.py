@@ -1,7 +1,6 @@
 """The configuration of a run: one TOML file, checked as a whole before anything starts."""
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +16,8 @@ from pydantic import (
 )
 
 from cutlayer.codecs import codec
-from cutlayer.config.text import explain, parse_overrides, to_toml
+from cutlayer.config.explain import explain
+from cutlayer.config.toml import overridden, parse_overrides, read_toml, to_toml
 from cutlayer.data.partition import PARTITIONS
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import AutoRate
@@ -274,12 +274,5 @@ def from_mapping(settings: Mapping[str, Any], where: str = "configuration") -> C
 
 def load(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, or take the defaults, and apply overrides such as `train.epochs=5`."""
-    settings: dict[str, Any] = {}
-    if path is not None:
-        try:
-            settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not TOML: {error}") from None
-    return from_mapping(parse_overrides(settings, overrides), str(path or "configuration"))
+    settings = {} if path is None else read_toml(path)
+    return from_mapping(overridden(settings, parse_overrides(overrides)), str(path or "configuration"))

@@ -12,9 +12,10 @@ import grpc
 import torch
 
 from cutlayer.aggregation.remote import Orders
+from cutlayer.config.resolve import refuse_existing_run
 from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
-from cutlayer.errors import ConfigError, CutlayerError, FileError, RollbackError
+from cutlayer.errors import ConfigError, CutlayerError, RollbackError
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
 from cutlayer.protocol.plan import Plan
@@ -72,8 +73,7 @@ def serve(
 ) -> Result:
     """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
     directory = Path(config.output.dir)
-    if not resume and (directory / "records.jsonl").exists():
-        raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
+    refuse_existing_run(directory, resume)
     _check(config, listening)
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None

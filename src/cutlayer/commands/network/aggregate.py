@@ -66,14 +66,14 @@ def aggregate(
     need("pydantic", "training")
     need("grpc", "aggregating", "network")
     from cutlayer.aggregation.service import aggregate as aggregate_run
-    from cutlayer.config.resolve import settle
+    from cutlayer.config.resolve import resolve_config
     from cutlayer.training.serve import Listening
     from cutlayer.wire import log
     from cutlayer.wire.security.credentials import ServerSecurity
 
     flags: dict[str, Any] = {"train.clients": clients, "output.dir": str(out)}
     given = {name: value for name, value in flags.items() if value is not None}
-    settled = settle(config, recipe, given, overrides or [], False)
+    settled = resolve_config(config, recipe, given, overrides or [], False)
     screen = show.console(stderr=True)
 
     def note(text: str) -> None:

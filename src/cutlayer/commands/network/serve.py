@@ -165,7 +165,7 @@ def serve(
     need("pydantic", "training")
     need("grpc", "serving", "network")
     from cutlayer.aggregation.remote import Orders
-    from cutlayer.config.resolve import free_directory, settle
+    from cutlayer.config.resolve import refuse_existing_run, resolve_config
     from cutlayer.report.compare import summarize
     from cutlayer.training import progress
     from cutlayer.training.serve import Listening
@@ -185,8 +185,8 @@ def serve(
         "output.dir": None if out is None else str(out),
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    settled = settle(config, recipe, given, overrides or [], resume)
-    free_directory(settled, resume)
+    settled = resolve_config(config, recipe, given, overrides or [], resume)
+    refuse_existing_run(settled.output.dir, resume)
     screen = show.console(stderr=True)
 
     def ready(port: int) -> None:
