@@ -10,7 +10,7 @@ import torch
 
 from cutlayer.data.dataset import Dataset, check_labels
 from cutlayer.data.formats.cifar_files import LAYOUTS, Layout, find_cifar, read_files
-from cutlayer.data.formats.plain_pickle import read_plain
+from cutlayer.data.formats.cifar_pickle import read_cifar_pickle
 from cutlayer.data.request import Request
 from cutlayer.errors import DataError
 
@@ -53,7 +53,7 @@ def load_cifar(path: Path, request: Request) -> Dataset:
 
 
 def _read_python(data: bytes, layout: Layout, where: str) -> _Batch:
-    table = read_plain(data, where)
+    table = read_cifar_pickle(data, where)
     pixels, labels = table.get("data"), table.get(str(layout.labels_key))
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
         raise DataError(
@@ -96,7 +96,7 @@ def _class_names(data: bytes | None, layout: Layout, place: Path) -> tuple[str, 
     if layout.names_key is None:
         names: object = data.decode("latin-1").split()
     else:
-        names = read_plain(data, f"{place}: {layout.names_file}").get(layout.names_key)
+        names = read_cifar_pickle(data, f"{place}: {layout.names_file}").get(layout.names_key)
     if not isinstance(names, list) or len(names) != layout.classes:
         return None
     names = [name.decode("latin-1") if isinstance(name, bytes) else name for name in names]
