@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import re
-
 from cutlayer.data.dataset import Dataset
 from cutlayer.errors import DataError
-
-_SPEC = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
-
-
-def is_custom(spec: str) -> bool:
-    """Tell whether a text has the form `package.module:name`."""
-    return _SPEC.fullmatch(spec) is not None
+from cutlayer.imports import import_by_name
 
 
 def load_custom(spec: str) -> tuple[Dataset, Dataset]:
     """Call what the spec names and check what it returns.
 
-    An exception inside the user's code is left as it is: its traceback is what the user needs.
+    An exception of the function is left as it is: its traceback is what the user needs.
     """
-    module_name, _, name = spec.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        # Only when the module itself is missing; a missing import inside it is the user's to see.
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise DataError(
-            f"{spec}: there is no module {error.name!r}; install it or add its folder to PYTHONPATH"
-        ) from error
-    function = getattr(module, name, None)
+    function = import_by_name(spec, DataError)
     if not callable(function):
-        raise DataError(f"{spec}: {module_name} has no callable {name!r}")
+        raise DataError(f"{spec}: is a {type(function).__name__}, not a function that returns train and test")
     result = function()
     if not (
         isinstance(result, tuple | list)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from cutlayer.data.custom import is_custom, load_custom
+from cutlayer.data.custom import load_custom
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.formats import folder, parquet
 from cutlayer.data.formats.assemble import assemble
@@ -21,6 +21,7 @@ from cutlayer.data.known import KNOWN
 from cutlayer.data.request import Progress, Request, Split
 from cutlayer.data.stratify import stratified
 from cutlayer.errors import DataError
+from cutlayer.imports import is_import_name
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ def _load(source: str, root: Path, request: Request) -> Dataset:
         if expected is not None and dataset.classes != expected:
             raise DataError(f"{path}: {dataset.classes} classes, but {name} has {expected}")
         return replace(dataset, name=name)
-    if is_custom(source) and not Path(source).exists():
+    if is_import_name(source) and not Path(source).exists():
         train, test = load_custom(source)
         return train if request.split == "train" else test
     return _load_path(Path(source), request)
