@@ -20,9 +20,9 @@ from cutlayer.config.explain import explain
 from cutlayer.config.toml import overridden, parse_overrides, read_toml, to_toml
 from cutlayer.data.partition import PARTITIONS
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.rates.adaptive import AutoRate
+from cutlayer.rates.adaptive import RateBounds
 from cutlayer.rates.ladder import FAMILIES, ladder
-from cutlayer.rates.scheduled import Stages, planned
+from cutlayer.rates.scheduled import RateSchedule, fixed_or_scheduled
 from cutlayer.wire.link.model import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -46,7 +46,7 @@ def _link(spec: str) -> str:
         raise ValueError(str(error)) from None
 
 
-_RATES: dict[str, type[AutoRate | Stages]] = {"auto": AutoRate, "until": Stages}
+_RATES: dict[str, type[RateBounds | RateSchedule]] = {"auto": RateBounds, "until": RateSchedule}
 
 
 def _rate(spec: str) -> str:
@@ -235,10 +235,10 @@ class Config(_Section):
         try:
             up = codec(self.codec.up)
             if self.codec.follows_link:
-                bounds = AutoRate.parse(self.codec.rate)
+                bounds = RateBounds.parse(self.codec.rate)
                 ladder(up, bounds.min, bounds.max)
             else:
-                planned(self.codec.rate, up, self.train.epochs)
+                fixed_or_scheduled(self.codec.rate, up, self.train.epochs)
         except CutlayerError as error:
             raise ValueError(f"codec.rate: {error}") from None
 

@@ -21,9 +21,9 @@ from cutlayer.protocol.build import (
 )
 from cutlayer.protocol.plan import Plan
 from cutlayer.protocol.run_codecs import resolve
-from cutlayer.rates.adaptive import AutoRate, client_madds, simulated
+from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
-from cutlayer.rates.scheduled import planned
+from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.server.evaluation import current, evaluate
 from cutlayer.server.results import Outcome, Scored
 from cutlayer.server.split_server import Loop
@@ -149,14 +149,14 @@ class Session:
         codecs, links = self.config.codec, parse_links(self.config.link.spec)
         up = resolve(codecs.up)
         if not codecs.follows_link:
-            return lambda client: planned(codecs.rate, up, self.config.train.epochs)
+            return lambda client: fixed_or_scheduled(codecs.rate, up, self.config.train.epochs)
         if not links:
             raise ConfigError(
                 "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
             )
         madds = client_madds(parts, self.data.augment.test(self.data.train.images[:1]))
-        bounds, speed = AutoRate.parse(codecs.rate), self.config.link.device
-        return lambda client: simulated(bounds, up, links[client % len(links)], madds, speed)
+        bounds, speed = RateBounds.parse(codecs.rate), self.config.link.device
+        return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)
 
     def _models(self) -> list[ClientHalf]:
         """One half for each model that there is: a single one if clients share it."""
