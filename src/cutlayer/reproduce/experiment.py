@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import torch
 
-from cutlayer.reproduce.bar import Bar
 from cutlayer.reproduce.cells import Cells, Record
 from cutlayer.reproduce.results import Findings, Result
 from cutlayer.reproduce.scales import Scale
+from cutlayer.training.progress_bar import ProgressBar
 from cutlayer.training.provenance import provenance
 
 Records = Mapping[str, Record]
@@ -53,7 +53,7 @@ class Experiment(Protocol):
     def settings(self, request: Request) -> dict[str, Any]:
         """What shapes a cell beyond its key, as plain JSON; it cannot change within one folder."""
 
-    def prepare(self, request: Request, bar: Bar) -> None:
+    def prepare(self, request: Request, bar: ProgressBar) -> None:
         """Make what all cells need, such as trained models."""
 
     def cells(self, request: Request) -> Sequence[Cell]:
@@ -63,12 +63,12 @@ class Experiment(Protocol):
         """What the finished cells say."""
 
 
-def run(experiment: Experiment, request: Request, bar: Bar | None = None) -> Result:
+def run(experiment: Experiment, request: Request, bar: ProgressBar | None = None) -> Result:
     """Compute what is missing and write the result into `<out>/<name>/`.
 
     Ctrl-C loses at most the cells in progress; the same call goes on from there.
     """
-    bar = bar or Bar()
+    bar = bar or ProgressBar()
     folder = request.out / experiment.name
     settings = {"scale": request.scale, "seed": request.seed, **experiment.settings(request)}
     cells = experiment.cells(request)
@@ -79,10 +79,12 @@ def run(experiment: Experiment, request: Request, bar: Bar | None = None) -> Res
             with _threads(request.threads):
                 store.session(provenance(request.seed))
                 experiment.prepare(request, bar)
-                bar.begin(experiment.name, len(cells), len(cells) - len(missing))
-                for cell, record in _computed(missing, request):
+                before = len(cells) - len(missing)
+                bar.begin(len(cells), before)
+                for done, (cell, record) in enumerate(_computed(missing, request), before + 1):
                     store.add(cell.key, record)
-                    bar.advance(cell.key)
+                    bar.update(done, f"{experiment.name}: {done}/{len(cells)} cells", f"finished {cell.key}")
+                bar.line(f"{experiment.name}: {len(cells)} cells finished")
         records = {cell.key: store.finished[cell.key] for cell in cells}
         found = experiment.conclude(request, records)
         result = Result(

@@ -21,13 +21,13 @@ from cutlayer.analysis import (
 )
 from cutlayer.codecs import Codec, codec, decode
 from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
 from cutlayer.reproduce.cells import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.bias_findings import findings
 from cutlayer.reproduce.policies import Policy, policies
 from cutlayer.reproduce.results import Findings
 from cutlayer.reproduce.scales import IMAGE_SETS, ImageSet, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "bias"
 
@@ -58,7 +58,7 @@ def sets(request: Request) -> tuple[ImageSet, ...]:
     return tuple(s for s in IMAGE_SETS[request.scale] if s.labelled)[: SETS[request.scale]]
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
     models.prepare(request, sets(request), bar)
 

@@ -13,13 +13,13 @@ from cutlayer.analysis.bounds import filtered, tight_qu
 from cutlayer.codecs import codec
 from cutlayer.codecs.base import kept
 from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
 from cutlayer.reproduce.cells import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.bounds_findings import findings
 from cutlayer.reproduce.policies import added
 from cutlayer.reproduce.results import Findings
 from cutlayer.reproduce.scales import IMAGE_SETS, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "bounds"
 
@@ -40,7 +40,7 @@ def settings(request: Request) -> dict[str, Any]:
     return {"forms": FORMS[request.scale], "tensors": UNITS[request.scale]}
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
     models.prepare(request, IMAGE_SETS[request.scale], bar)
 

@@ -8,13 +8,13 @@ from typing import Any
 from cutlayer.analysis import at_rate, compression_error
 from cutlayer.codecs import codec
 from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
 from cutlayer.reproduce.cells import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.error_claims import claims
 from cutlayer.reproduce.policies import OURS, PAPER, added
 from cutlayer.reproduce.results import Axis, Findings, Plot, Series, Table
 from cutlayer.reproduce.scales import IMAGE_SETS, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "error"
 
@@ -39,7 +39,7 @@ def settings(request: Request) -> dict[str, Any]:
     return {"rates": RATES[request.scale], "sets": [s.name for s in IMAGE_SETS[request.scale]]}
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
     models.prepare(request, IMAGE_SETS[request.scale], bar)
 
