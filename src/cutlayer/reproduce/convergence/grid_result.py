@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cutlayer.reproduce.convergence import accuracy, traffic
 from cutlayer.reproduce.convergence.grid import LINK, TASKS
 from cutlayer.reproduce.results import Findings, Result
 from cutlayer.training.provenance import provenance
 
+#: What the same runs are evaluated for.
+FINDINGS: dict[str, Callable[[Path], Findings]] = {
+    "convergence": accuracy.findings,
+    "traffic": traffic.findings,
+}
 
-def conclude(name: str, scale: str, out: Path, found: Findings) -> Result:
+
+def conclude(name: str, scale: str, out: Path) -> Result:
     """Write `<out>/<name>/`. The runs may come from several commands; all are named."""
+    found = FINDINGS[name](out)
     causes = [_read(path) for path in sorted((out / "convergence" / "runs").glob("*/provenance.json"))]
     commands = dict.fromkeys(str(cause["command"]) for cause in causes)
     result = Result(
