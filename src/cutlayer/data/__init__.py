@@ -2,7 +2,7 @@
 
 from cutlayer.data.augment import AUGMENTATIONS, Augment
 from cutlayer.data.dataset import Dataset
-from cutlayer.data.known import Statistics, statistics
+from cutlayer.data.known_datasets import Statistics, statistics
 from cutlayer.data.load import LOADERS, load, load_both
 from cutlayer.data.partition import (
     PARTITIONS,

@@ -17,7 +17,7 @@ import torch
 from cutlayer.data.augment import Augment
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.federated import FederatedData
-from cutlayer.data.known import Statistics
+from cutlayer.data.known_datasets import Statistics
 from cutlayer.errors import FileError
 from cutlayer.files import write_atomically
 

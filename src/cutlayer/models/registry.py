@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from cutlayer.errors import ModelError
-from cutlayer.models.custom import build_custom
 from cutlayer.models.layers import initialise
 from cutlayer.models.resnet import resnet18, resnet34
 from cutlayer.models.tiny import tiny
+from cutlayer.models.user_model import build_user_model
 from cutlayer.models.vgg import vgg19
 
 
@@ -74,7 +74,7 @@ def build(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         if ":" in name:
-            return build_custom(name, settings)
+            return build_user_model(name, settings)
         known = _built_in(name)
         if image_size < known.smallest_image:
             raise ModelError(

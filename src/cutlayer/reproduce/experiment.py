@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from cutlayer.reproduce.cells import Cells, Record
+from cutlayer.reproduce.cell_records import CellRecords, Record
 from cutlayer.reproduce.results import Findings, Result
 from cutlayer.reproduce.scales import Scale
 from cutlayer.training.progress_bar import ProgressBar
@@ -72,7 +72,7 @@ def run(experiment: Experiment, request: Request, bar: ProgressBar | None = None
     folder = request.out / experiment.name
     settings = {"scale": request.scale, "seed": request.seed, **experiment.settings(request)}
     cells = experiment.cells(request)
-    store = Cells(folder, settings)
+    store = CellRecords(folder, settings)
     try:
         missing = [cell for cell in cells if cell.key not in store.finished]
         if missing:

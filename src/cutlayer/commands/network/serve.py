@@ -166,7 +166,7 @@ def serve(
     need("grpc", "serving", "network")
     from cutlayer.aggregation.remote import Orders
     from cutlayer.config.resolve import refuse_existing_run, resolve_config
-    from cutlayer.report.compare import summarize
+    from cutlayer.report.run_summary import summarize
     from cutlayer.training import progress
     from cutlayer.training.serve import Listening
     from cutlayer.training.serve import serve as serve_run

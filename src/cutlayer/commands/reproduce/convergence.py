@@ -92,7 +92,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
         need("pydantic", "training")
         from cutlayer.reproduce.convergence.grid import grid
         from cutlayer.reproduce.convergence.grid_result import conclude
-        from cutlayer.reproduce.convergence.pool import train_all
+        from cutlayer.reproduce.convergence.process_pool import train_all
 
         runs = grid(
             scale,

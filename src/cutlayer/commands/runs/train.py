@@ -128,7 +128,7 @@ def run(settled: Config, resume: bool, mode: Mode) -> None:
     """Train as settled, telling in the given mode what happens."""
     from cutlayer.config.resolve import refuse_existing_run
     from cutlayer.protocol.build import prepare_data
-    from cutlayer.report.compare import summarize
+    from cutlayer.report.run_summary import summarize
     from cutlayer.training import progress
     from cutlayer.training.train import train as train_run
 

@@ -11,7 +11,7 @@ import torch
 from cutlayer.data.dataset import Dataset, check_labels
 from cutlayer.data.formats.cifar_files import LAYOUTS, Layout, find_cifar, read_files
 from cutlayer.data.formats.cifar_pickle import read_cifar_pickle
-from cutlayer.data.request import Request
+from cutlayer.data.load_options import LoadOptions
 from cutlayer.errors import DataError
 
 _SIDE = 32
@@ -21,14 +21,14 @@ _PIXELS = 3 * _SIDE * _SIDE
 _Batch = tuple[npt.NDArray[np.uint8], list[int]]
 
 
-def load_cifar(path: Path, request: Request) -> Dataset:
+def load_cifar(path: Path, options: LoadOptions) -> Dataset:
     """Load one split; `path` is an archive, its extracted folder, or the folder with either."""
     found = find_cifar(path)
     if found is None:
         archives = ", ".join(layout.archive for layout in LAYOUTS)
         raise DataError(f"{path}: no CIFAR files here; expected one of {archives}, or its content")
     place, layout = found
-    wanted = layout.train if request.split == "train" else layout.test
+    wanted = layout.train if options.split == "train" else layout.test
     files = read_files(place, {*wanted, layout.names_file})
     missing = [name for name in wanted if name not in files]
     if missing:

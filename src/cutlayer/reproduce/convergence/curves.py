@@ -10,7 +10,7 @@ from pathlib import Path
 from cutlayer.config.recipes import CUTS
 from cutlayer.config.schema import CodecConfig, Config
 from cutlayer.errors import FileError
-from cutlayer.reproduce.convergence.one_run import DIVERGED
+from cutlayer.reproduce.convergence.run_process import DIVERGED
 from cutlayer.reproduce.policies import labels, ways
 from cutlayer.training import records
 from cutlayer.training.load_run import settings

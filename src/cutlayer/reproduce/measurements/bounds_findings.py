@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cutlayer.reproduce.experiment import Records
-from cutlayer.reproduce.measurements.error_claims import exceptions, verdict
+from cutlayer.reproduce.measurements.error_findings import exceptions, verdict
 from cutlayer.reproduce.results import Axis, Claim, Findings, Plot, Series, Table
 
 _METHODS = {

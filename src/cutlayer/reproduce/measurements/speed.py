@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cutlayer.codecs import codec, decode
 from cutlayer.errors import ConfigError
-from cutlayer.reproduce.cells import Record
+from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.speed_findings import findings
 from cutlayer.reproduce.policies import added

@@ -22,7 +22,7 @@ NAME = "records.jsonl"
 Record = dict[str, Any]
 
 
-class Cells:
+class CellRecords:
     """The finished cells of one experiment, in its folder."""
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any]) -> None:

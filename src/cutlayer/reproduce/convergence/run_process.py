@@ -1,6 +1,6 @@
 """One run of the grid, in this process or as a process of its own, and tidy up behind it.
 
-`python -m cutlayer.reproduce.convergence.one_run DIR THREADS ARGV` is what the pool starts. It prints the
+`python -m cutlayer.reproduce.convergence.run_process DIR THREADS ARGV` is what the pool starts. It prints the
 records of the run as JSON lines, so that whoever started it can show how far it is.
 """
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError
-from cutlayer.report.compare import summarize
-from cutlayer.report.rates import rate_plots
+from cutlayer.report.rate_plots import rate_plots
+from cutlayer.report.run_summary import summarize
 from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read
@@ -26,7 +26,7 @@ _COLUMNS = (
 )
 
 
-def describe(directories: Sequence[Path]) -> Result:
+def compare_runs(directories: Sequence[Path]) -> Result:
     """One result for all of these runs. Those that are still going are shown as far as they are."""
     names = _names(directories)
     rows, epochs, causes, rates = [], {}, [], []

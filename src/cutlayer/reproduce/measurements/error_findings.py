@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from cutlayer.analysis import at_rate
 from cutlayer.reproduce.experiment import Records, Request
-from cutlayer.reproduce.models import CUTS
 from cutlayer.reproduce.policies import PAPER
 from cutlayer.reproduce.results import Claim, Holds
 from cutlayer.reproduce.scales import IMAGE_SETS
+from cutlayer.reproduce.trained_models import CUTS
 
 Case = tuple[str, bool]
 

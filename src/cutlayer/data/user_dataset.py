@@ -7,7 +7,7 @@ from cutlayer.errors import DataError
 from cutlayer.imports import import_by_name
 
 
-def load_custom(spec: str) -> tuple[Dataset, Dataset]:
+def load_user_dataset(spec: str) -> tuple[Dataset, Dataset]:
     """Call what the spec names and check what it returns.
 
     An exception of the function is left as it is: its traceback is what the user needs.

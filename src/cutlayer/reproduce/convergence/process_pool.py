@@ -19,7 +19,7 @@ from cutlayer.errors import RunError
 from cutlayer.interrupt import Interrupt
 from cutlayer.reproduce.convergence.grid import Run
 from cutlayer.reproduce.convergence.grid_progress import GridProgress
-from cutlayer.reproduce.convergence.one_run import STOPPED, prepare, train_run
+from cutlayer.reproduce.convergence.run_process import STOPPED, prepare, train_run
 from cutlayer.training.progress import Quiet
 from cutlayer.training.progress_bar import progress_bar
 
@@ -97,7 +97,7 @@ class _Pool:
         name = run.directory.name
         words = [str(run.directory), str(self.threads), json.dumps(sys.argv)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "cutlayer.reproduce.convergence.one_run", *words],
+            [sys.executable, "-m", "cutlayer.reproduce.convergence.run_process", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadOptions:
     """The settings of `load`, in one value that every loader takes.
 
     `size` gives square images of that side (shortest side scaled, centre cut out); without it all

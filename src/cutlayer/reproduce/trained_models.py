@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data import load
-from cutlayer.data.request import Split
+from cutlayer.data.load_options import Split
 from cutlayer.errors import CutlayerError
 from cutlayer.models import cut_module
 from cutlayer.reproduce.experiment import Request

@@ -16,7 +16,7 @@ from cutlayer.reproduce.results import Result, to_csv
 FORMATS = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", "svg": "report.svg"}
 
 
-def write(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
+def write_report(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
     """Write a report in one of the formats; the files that it consists of."""
     if form == "html":
         return [_put(out, page(results))]

@@ -10,7 +10,7 @@ from cutlayer.errors import ModelError
 from cutlayer.imports import import_by_name
 
 
-def build_custom(spec: str, settings: dict[str, int]) -> nn.Module:
+def build_user_model(spec: str, settings: dict[str, int]) -> nn.Module:
     """Import the factory and call it with those of the settings that it has parameters for."""
     factory = import_by_name(spec, ModelError)
     if isinstance(factory, nn.Module) or not callable(factory):
