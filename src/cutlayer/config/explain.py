@@ -51,7 +51,7 @@ def _names(config: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _depth(config: type[BaseModel], path: list[str]) -> int:
-    """How much of an error's place is sections and the setting's name."""
+    """How many leading parts of an error's location name sections and the setting."""
     depth = 0
     while depth < len(path) and path[depth] in _names(config, path[:depth]):
         depth += 1

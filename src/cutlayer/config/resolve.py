@@ -60,7 +60,7 @@ def _name(config: Config) -> str:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or with the first number behind it that is free: a run never overwrites another."""
+    """The path itself, or the first of `path-2`, `path-3`, ... that does not exist yet."""
     number, free = 1, path
     while free.exists():
         number += 1

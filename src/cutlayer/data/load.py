@@ -26,7 +26,7 @@ from cutlayer.imports import is_import_name
 
 @dataclass(frozen=True)
 class Loader:
-    """A kind of data on disk: how to tell it, how to read it, how to describe it."""
+    """A kind of data on disk: how to recognize it, how to read it, and its layout for error messages."""
 
     holds: Callable[[Path], bool]
     load: Callable[[Path, LoadOptions], Dataset]
@@ -88,7 +88,7 @@ def load(
 
     `source` is `digits`; a path; `cifar10`, `cifar100` or `imagenet`, looked for under `root`;
     one of these names with a path, as in `cifar10:/data/c10`; or a user's own
-    `package.module:dataset`. The kind of data at a path is told by what is there. The other
+    `package.module:dataset`. The kind of data at a path is recognized by its files. The other
     settings are those of `LoadOptions`.
 
         train = load("cifar-10-python.tar.gz")
@@ -164,7 +164,7 @@ def _place(name: str, root: Path) -> Path:
 
 
 def _finished(dataset: Dataset, options: LoadOptions) -> Dataset:
-    """Apply limit and size to data that came in one piece; records were decoded that way."""
+    """Apply limit and size to data that were not decoded from records, which have them already."""
     if options.limit is not None and options.limit < len(dataset):
         dataset = dataset.select(stratified(dataset.labels, options.limit, options.split_seed))
     images, size = dataset.images, options.size

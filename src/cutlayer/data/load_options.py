@@ -1,4 +1,4 @@
-"""What a caller asks of a loader, apart from where the data are."""
+"""The options of `load`: split, image size, held-out share, limit, cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a path holds: a run, a result of `cutlayer reproduce`, or a folder of these."""
+"""Find runs and results of `cutlayer reproduce` in folders, and check that they can be drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cutlayer.reproduce.results import Result
 
 
 def find_results(paths: Sequence[Path]) -> list[Result]:
-    """All results in these places, in order; all runs together make one more, which comes first."""
+    """All results in these folders, in order. All runs together make one result, which comes first."""
     found = [place for path in paths for place in _places(path)]
     places = list({place.resolve(): place for place in found}.values())
     trained = [place for place in places if _is_run(place)]
@@ -37,7 +37,7 @@ def _places(path: Path) -> list[Path]:
 
 
 def _read(place: Path) -> Result:
-    """A result whose tables and plots are complete, so that drawing them cannot fail."""
+    """Read a result and check its tables and plots, so that drawing them cannot fail."""
     result = results.read(place)
     for table in result.tables:
         if any(len(row) != len(table.columns) for row in table.rows):

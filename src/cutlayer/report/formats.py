@@ -1,4 +1,4 @@
-"""A report as files: a page, Markdown, CSV, or the pictures of one kind as one drawing."""
+"""The formats of a report: an HTML page, Markdown, CSV, or the plots of one kind as an SVG file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FORMATS = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", 
 
 
 def write_report(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
-    """Write a report in one of the formats; the files that it consists of."""
+    """Write a report in one of the formats; return its files."""
     if form == "html":
         return [_put(out, page(results))]
     if form == "markdown":

@@ -1,7 +1,7 @@
-"""The cells of an experiment that are finished: `records.jsonl`, which only grows.
+"""The finished cells of an experiment, in an append-only `records.jsonl`.
 
-Lines are of three kinds: `settings` once at the top, `session` for each process that went on with it, and
-`cell` for each finished cell. A cell that has its line is never computed again.
+Lines are of three kinds: `settings` once at the top, `session` for each process that computed cells, and
+`cell` for each finished cell. A cell that is in the file is never computed again.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class CellRecords:
             self._resources = resources.pop_all()
 
     def session(self, provenance: Mapping[str, Any]) -> None:
-        """Say who computes what comes next."""
+        """Record the provenance of the cells that follow."""
         self.provenance = dict(provenance)
         self._remember(str(provenance.get("command", "")))
         self._write({"kind": "session", "provenance": self.provenance})
 
     def add(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a finished cell."""
+        """Record a finished cell."""
         self.finished[key] = json.loads(to_json(record))
         self._write({"kind": "cell", "cell": key, **record})
 
     def close(self) -> None:
-        """Finish. Nothing is lost without it."""
+        """Close the file and release its lock."""
         self._resources.close()
 
     def _read(self) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Run an experiment: compute the cells that are missing, in one process or several, then conclude."""
+"""Run an experiment: compute missing cells, in one process or several, and write the result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Records = Mapping[str, Record]
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for. Only `scale` and `seed`, and what an experiment adds, shape its cells."""
+    """The options of an experiment. Only `scale`, `seed` and what `settings` adds change the results."""
 
     scale: Scale = Scale.SMOKE
     root: Path = Path()
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of work with a result of its own. `work` is a function at the top of a module."""
+    """One entry of an experiment's table. `work` computes it; other processes must be able to import it."""
 
     key: str
     work: Callable[..., Record]
@@ -46,21 +46,21 @@ class Cell:
 
 
 class Experiment(Protocol):
-    """What an experiment has to tell."""
+    """The interface of an experiment."""
 
     name: str
 
     def settings(self, request: Request) -> dict[str, Any]:
-        """What shapes a cell beyond its key, as plain JSON; it cannot change within one folder."""
+        """All that results depend on beside a cell's key, as plain JSON. It is the same in a whole folder."""
 
     def prepare(self, request: Request, bar: ProgressBar) -> None:
         """Make what all cells need, such as trained models."""
 
     def cells(self, request: Request) -> Sequence[Cell]:
-        """All cells, in the order in which they are best computed."""
+        """All cells, in order of computation."""
 
     def conclude(self, request: Request, records: Records) -> Findings:
-        """What the finished cells say."""
+        """Tables, plots and claims from the finished cells."""
 
 
 def run(experiment: Experiment, request: Request, bar: ProgressBar | None = None) -> Result:

@@ -1,4 +1,4 @@
-"""What an experiment found: claims, tables and plots, with what made them. One folder each on disk.
+"""The result of an experiment: claims, tables and plots with their provenance, in a folder.
 
 `result.json` has everything; `tables.md` and one CSV a table have the tables for people and other programs.
 """
@@ -24,7 +24,7 @@ Holds = Literal[True, False, "partly"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether it holds here, and the figures that say so."""
+    """A claim of the paper, whether it holds here, and the evidence."""
 
     claim: str
     holds: Holds
@@ -43,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a direction of a plot shows."""
+    """An axis of a plot."""
 
     label: str
     log: bool = False
@@ -62,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture, as data."""
+    """A plot, as data."""
 
     id: str
     title: str
@@ -74,7 +74,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an experiment concludes from its cells."""
+    """The conclusions of an experiment."""
 
     title: str
     claims: Sequence[Claim] = ()
@@ -84,7 +84,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Result:
-    """Findings, and where they come from."""
+    """Findings with their provenance."""
 
     name: str
     scale: str
@@ -102,7 +102,7 @@ class Result:
         return plain
 
     def write(self, folder: str | Path) -> None:
-        """Put the result into its folder, each file whole or not at all."""
+        """Write the result into its folder."""
         place = Path(folder)
         write_atomically(place / NAME, json.dumps(self.to_json(), indent=1) + "\n", parents=True)
         write_atomically(place / "tables.md", self.markdown())

@@ -1,4 +1,4 @@
-"""The trained models of an experiment, and what they make of real images.
+"""The trained models of an experiment, and their feature maps of real images.
 
 A model is trained once, without compression, as an ordinary run under `<out>/models/`, and resumed if it
 was interrupted. Its feature maps are those of images that it was not trained on, in evaluation mode.

@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on exactly where it was, in one file that is whole or absent.
+"""Checkpoints: the complete state of a run in one file, from which it resumes exactly.
 
 A checkpoint is a plain safetensors file. Its metadata hold JSON: the step, the state that is not
 tensors, the settings of the run that it belongs to, and a checksum over all of it.
@@ -62,7 +62,7 @@ def save(
 
 
 def write(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file, whole or not at all."""
+    """Write a safetensors file atomically."""
     with atomic_path(target, parents=True) as temporary:
         try:
             safetensors.torch.save_file(unshared(tensors), temporary, {"format": "pt", **metadata})
@@ -75,7 +75,7 @@ def latest(
     warn: Callable[[str], None] | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None if there never was one.
+    """The newest checkpoint that is intact, or None if there never was one.
 
     A damaged one is set aside as `*.damaged`, `warn` is told, and the one before it is taken. With
     `run`, a checkpoint that was saved under other settings is an error that names them.
@@ -103,7 +103,7 @@ def latest(
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read one checkpoint and check that it is whole."""
+    """Read one checkpoint and verify its checksum."""
     path = Path(path)
     try:
         data = path.read_bytes()

@@ -21,7 +21,7 @@ from cutlayer.files import locked_log, reason
 
 
 class RecordWriter:
-    """Appends records to a file. Each is on its way to the disk before the call returns.
+    """Appends records to a file, each with one unbuffered write. Locks the file for this process.
 
     >>> with RecordWriter("run/records.jsonl") as records:
     ...     records.step({"global_step": 1, "loss": 2.3})
@@ -67,7 +67,7 @@ class RecordWriter:
             raise self._unwritten(error) from error
 
     def close(self) -> None:
-        """Finish. Nothing is lost without it."""
+        """Close the file and release its lock."""
         self._resources.close()
 
     def __enter__(self) -> RecordWriter:

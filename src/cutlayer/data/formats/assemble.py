@@ -1,4 +1,4 @@
-"""From records that were found to a data set: choose, decode once, keep in memory or on disk."""
+"""Make a data set from encoded images: select the split, decode once, keep in memory or on disk."""
 
 from __future__ import annotations
 

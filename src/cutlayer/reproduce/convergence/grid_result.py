@@ -1,4 +1,4 @@
-"""From the runs of the grid to a result in its folder, with what made them."""
+"""The result of a grid of runs: findings with their provenance, written to a folder."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _typed(command: str) -> str:
-    """The program by its name, however it was started."""
+    """The command as a user types it, however the program was started."""
     return f"cutlayer {command.partition(' ')[2]}"

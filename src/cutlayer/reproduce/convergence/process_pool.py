@@ -28,7 +28,7 @@ Event = tuple[str, dict[str, Any] | None]
 
 
 def train_all(runs: Sequence[Run], *, jobs: int = 1, threads: int = 1, quiet: bool = False) -> int:
-    """Train what is not finished yet; the number of runs that were.
+    """Train all runs that are not finished yet; return their number.
 
     Ctrl-C lets each run end its step and be saved, and raises KeyboardInterrupt; so does a kill of this
     process, at the price of the steps since the last checkpoint.
@@ -142,7 +142,7 @@ class _Pool:
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a process; its exit code and its complaint."""
+    """Wait for a process; return its exit code and what it wrote to standard error."""
     with process.stderr or io.StringIO() as stream:
         complaint = stream.read().strip()
     return process.wait(), complaint

@@ -1,7 +1,7 @@
-"""One run of the grid, in this process or as a process of its own, and tidy up behind it.
+"""Train one run of the grid, in this process or as a process of its own, and tidy its directory.
 
 `python -m cutlayer.reproduce.convergence.run_process DIR THREADS ARGV` is what the pool starts. It prints the
-records of the run as JSON lines, so that whoever started it can show how far it is.
+records of the run as JSON lines, from which the pool shows progress.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STOPPED = 130
 
 
 def train_run(config: Config, shown: Display | None = None) -> None:
-    """Train, from where it was left if it was begun before."""
+    """Train a run; resume it if it was begun before."""
     directory = Path(config.output.dir)
     try:
         train(config, progress=shown, resume=True)
@@ -40,7 +40,7 @@ def train_run(config: Config, shown: Display | None = None) -> None:
 
 
 def prepare(config: Config) -> bool:
-    """Make a run ready to train. False if it is finished, and then only tidied up.
+    """Make a run ready to train. If it is finished, only tidy its directory, and return False.
 
     A directory that holds a run with other settings is refused: its results would pass for this one's.
     """
@@ -73,7 +73,7 @@ def is_finished(directory: Path, epochs: int) -> bool:
 
 
 def tidy(directory: Path, config: Config) -> None:
-    """Leave what is worth keeping: epochs, a thinned loss curve, settings without places on this machine.
+    """Keep epoch records, a thinned loss curve, and settings without paths of this machine; remove the rest.
 
     A kill in between does no harm: the next start finds the run finished and tidies up again.
     """
@@ -132,8 +132,8 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return names
 
 
-class Telling(JsonLines):
-    """The records on standard output. If nobody reads them any more, the run ends at its next step."""
+class RecordPrinter(JsonLines):
+    """Prints the records. If the pool that reads them is gone, the run ends at its next step."""
 
     def begin(self, epochs: int, steps: int, done: int) -> None:
         """Say how long the run is."""
@@ -151,7 +151,7 @@ def main() -> int:
     sys.argv = json.loads(argv)
     torch.set_num_threads(int(threads))
     try:
-        train_run(load(Path(directory, "config.toml")), Telling(sys.stdout))
+        train_run(load(Path(directory, "config.toml")), RecordPrinter(sys.stdout))
     except CutlayerError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""What compressed gradients say about Theorem 1, Lemma 1 and the condition of Theorem 2."""
+"""Theorem 1, Lemma 1 and the condition of Theorem 2, checked on the measured gradients."""
 
 from __future__ import annotations
 

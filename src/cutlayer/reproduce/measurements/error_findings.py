@@ -1,4 +1,4 @@
-"""Which sentences about compression errors hold, image set by image set and cut by cut."""
+"""The paper's claims on compression errors, checked for each image set and cut."""
 
 from __future__ import annotations
 
