@@ -1,11 +1,15 @@
-"""Import what only an extra (`train`, `network`) installs, with an error that says so."""
+"""Imports at run time: modules that only an extra installs, and a user's own code by its name."""
 
 from __future__ import annotations
 
 import importlib
+import operator
+import re
 from typing import Any
 
-from cutlayer.errors import DataError
+from cutlayer.errors import CutlayerError, DataError
+
+_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def need(module: str, why: str, extra: str = "train") -> Any:
@@ -19,4 +23,34 @@ def need(module: str, why: str, extra: str = "train") -> Any:
         raise DataError(
             f"{why} needs {package}, which is not installed ({error}); "
             f"install it with: pip install 'cutlayer[{extra}]'"
+        ) from error
+
+
+def is_import_name(text: str) -> bool:
+    """Tell whether a text has the form `package.module:attribute`."""
+    return _NAME.fullmatch(text) is not None
+
+
+def import_by_name(name: str, kind: type[CutlayerError]) -> Any:
+    """Import what `package.module:attribute` names; what goes wrong is raised as an error of that kind.
+
+    Importing runs the user's code: whatever it raises is the cause of the error.
+    """
+    module_name, _, attribute = name.partition(":")
+    if not is_import_name(name):
+        raise kind(f"'{name}' is not of the form package.module:name.")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise kind(
+            f"no module '{error.name}' to import '{name}' from. Install it, or put its folder on PYTHONPATH."
+        ) from error
+    except Exception as error:
+        raise kind(f"importing '{module_name}' failed: {type(error).__name__}: {error}") from error
+    try:
+        return operator.attrgetter(attribute)(module)
+    except AttributeError as error:
+        public = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        raise kind(
+            f"'{module_name}' has no '{attribute}'. It has: {', '.join(public) or 'no functions'}."
         ) from error

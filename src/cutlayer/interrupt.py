@@ -1,4 +1,4 @@
-"""Ctrl-C between steps, not inside one: the step is completed and saved before the run stops."""
+"""Deferred Ctrl-C and SIGTERM: a run completes and saves its step before it stops."""
 
 import signal
 import threading
@@ -9,7 +9,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupt:
-    """While it is entered, the first SIGINT or SIGTERM only sets `requested`; the second one interrupts.
+    """A context in which the first SIGINT or SIGTERM only sets `requested`; the second one interrupts.
 
     Signals reach the main thread only. In any other thread this does nothing.
     """

@@ -1,10 +1,10 @@
-"""Numbers as people say them."""
+"""Numbers for people: sizes, counts and durations with units."""
 
 import math
 
 
 def size(nbytes: float) -> str:
-    """Bytes as people say them: 12.3 MB."""
+    """Bytes with a unit: 12.3 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(nbytes) < 999.5:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.3g} {unit}"
@@ -13,7 +13,7 @@ def size(nbytes: float) -> str:
 
 
 def count(number: float) -> str:
-    """A large number as people say it: 11.2 M."""
+    """A number with a unit: 11.2 M."""
     for unit in ("", " k", " M"):
         if abs(number) < 999.5:
             return f"{number:.3g}{unit}"
@@ -22,7 +22,7 @@ def count(number: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: 1:02:03, 2:03, or 4.5 s."""
+    """Seconds as a duration: 1:02:03, 2:03, or 4.5 s."""
     if math.isnan(seconds):
         return "?"
     if seconds < 60:

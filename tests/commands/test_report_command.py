@@ -9,7 +9,7 @@ from typer.testing import CliRunner, Result
 
 from cutlayer.commands.runs import report
 from cutlayer.errors import FileError, RecordError
-from cutlayer.report.compare import summarize
+from cutlayer.report.run_summary import summarize
 
 Report = Callable[..., Result]
 

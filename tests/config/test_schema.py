@@ -4,8 +4,9 @@ import pytest
 
 from cutlayer.config import schema as module
 from cutlayer.config.recipes import RECIPES, recipe
+from cutlayer.config.resolve import refuse_existing_run, resolve_config
 from cutlayer.config.schema import Config, load
-from cutlayer.errors import ConfigError
+from cutlayer.errors import ConfigError, FileError
 
 
 def test_toml_round_trip(tmp_path: Path) -> None:
@@ -101,3 +102,32 @@ def test_identity_leaves_out_what_does_not_shape_results() -> None:
     same = load(None, ["output.dir=elsewhere", "train.checkpoint_every=5", "data.root=/x", "link.spec=1gbit"])
     other = load(None, ["train.lr=0.2"])
     assert same.identity() == base.identity() != other.identity()
+
+
+def test_what_is_not_set_is_left_out_of_toml_and_files_of_earlier_versions_load(tmp_path: Path) -> None:
+    config = load(None, ["train.schedule=steps", "train.milestones=[60, 120]", 'data.root=a "b" \\ c'])
+    text = config.to_toml()
+    assert "cache_dir" not in text
+    path = tmp_path / "run.toml"
+    # As it was written before: one line a list, strings escaped as in JSON.
+    path.write_text(
+        '[data]\nroot = "a \\"b\\" \\\\ c"\n\n[train]\nschedule = "steps"\nmilestones = [60, 120]\n'
+    )
+    assert load(path) == config
+    path.write_text(text)
+    assert load(path) == config
+
+
+def test_resolving_names_a_section_that_is_a_value() -> None:
+    with pytest.raises(ConfigError, match="output: expected"):
+        resolve_config(None, None, {}, ["output=3"], False)
+    with pytest.raises(ConfigError, match="'train' is a value, not a section"):
+        load(None, ["train=3", "train.lr=1"])
+
+
+def test_a_directory_with_a_run_is_refused(tmp_path: Path) -> None:
+    refuse_existing_run(tmp_path, resume=False)
+    (tmp_path / "records.jsonl").touch()
+    refuse_existing_run(tmp_path, resume=True)
+    with pytest.raises(FileError, match=r"there is a run already\. Continue it with --resume"):
+        refuse_existing_run(tmp_path, resume=False)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutlayer.data import AUGMENTATIONS, Augment, Dataset, Statistics
 from cutlayer.data.augment import crop_flip, resized_crop_flip
-from cutlayer.data.known import KNOWN, measure
+from cutlayer.data.known_datasets import KNOWN, measure
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
 

@@ -261,9 +261,9 @@ def test_own_model() -> None:
         ("own_models:needs", r"'own_models:needs' could not build.*depth.*classes, width"),
         ("own_models:number", "returned a int, not an nn.Module"),
         ("own_models:instance", "is a Linear, not a function or class"),
-        ("own_models:", "not of the form package.module:factory"),
-        (":Net", "not of the form package.module:factory"),
-        ("..relative:Net", "importing '..relative' failed"),
+        ("own_models:", "not of the form package.module:name"),
+        (":Net", "not of the form package.module:name"),
+        ("..relative:Net", "not of the form package.module:name"),
     ],
 )
 def test_own_model_that_cannot_be_built(spec: str, message: str) -> None:

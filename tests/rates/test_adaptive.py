@@ -7,7 +7,7 @@ import torch
 
 from cutlayer.codecs import codec
 from cutlayer.errors import CheckpointError, ConfigError
-from cutlayer.rates.adaptive import AutoRate, Pace
+from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.ladder import ladder
 from cutlayer.training.local_run import LocalRun
 from cutlayer.wire.link.model import Link
@@ -20,15 +20,15 @@ AUTO = ["codec.up=qu", "codec.rate=auto:min=1,max=8", "link.device=1e8"]
 @pytest.mark.parametrize("spec", ["ms:rounding=nearest", "qu:rounding=stochastic", "sp", "rt:alpha=0.2"])
 def test_a_ladder_climbs_in_one_family(spec: str) -> None:
     given = codec(spec)
-    rungs = ladder(given, 1, 8)
+    steps = ladder(given, 1, 8)
     shape = (32, 64, 8, 8)
-    measured = [rung.codec.bits_per_element(shape) for rung in rungs]
+    measured = [step.codec.bits_per_element(shape) for step in steps]
     assert measured == sorted(measured)
-    assert len(set(measured)) == len(rungs) >= 8
-    for rung, bits in zip(rungs, measured, strict=True):
-        assert bits == pytest.approx(rung.bits, abs=0.02)
+    assert len(set(measured)) == len(steps) >= 8
+    for step, bits in zip(steps, measured, strict=True):
+        assert bits == pytest.approx(step.bits, abs=0.02)
         same = "alpha" if given.name == "rt" else "rounding" if given.name in ("ms", "qu") else "scope"
-        assert getattr(rung.codec, same) == getattr(given, same)
+        assert getattr(step.codec, same) == getattr(given, same)
 
 
 def test_ladders_that_cannot_be() -> None:
@@ -50,33 +50,33 @@ def test_ladders_that_cannot_be() -> None:
 )
 def test_bounds_are_checked(spec: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        AutoRate.parse(spec)
-    assert str(AutoRate.parse(str(AutoRate.parse("auto:max=4")))) == "auto:min=1,max=4,share=1"
+        RateBounds.parse(spec)
+    assert str(RateBounds.parse(str(RateBounds.parse("auto:max=4")))) == "auto:min=1,max=4,share=1"
 
 
 def test_the_rule_by_hand() -> None:
     """1000 elements on 10 kbit/s, half a second of work: 5000 bits, so 5 an element, header included."""
     speed = [10_000.0]
-    pace = Pace(ladder(codec("qu"), 1, 8), 1.0, lambda: speed[0])
+    rate = AdaptiveRate(ladder(codec("qu"), 1, 8), 1.0, lambda: speed[0])
     chosen = []
     for _ in range(3):
-        pace.choose(1000)
-        chosen.append(pace.chosen.bits)
-        pace.sent(int((pace.chosen.bits + 0.5) * 125), 1000)
-        pace.worked(8, 0.5)
+        rate.choose(1000)
+        chosen.append(rate.chosen.bits)
+        rate.sent(int((rate.chosen.bits + 0.5) * 125), 1000)
+        rate.worked(8, 0.5)
     # Nothing is known before the first step; then 5 - 0.5 bits are left for the payload.
     assert chosen == [1, 4, 4]
     speed[0] = 1e9
     for _ in range(40):  # the mean forgets
-        pace.choose(1000)
-    assert pace.chosen.bits == 8
+        rate.choose(1000)
+    assert rate.chosen.bits == 8
     speed[0] = 1.0
     for _ in range(40):
-        pace.choose(1000)
-    assert pace.chosen.bits == 1
-    other = Pace(pace.rungs, 1.0, lambda: None)
-    other.restore(pace.state())
-    assert other.choose(1000) == pace.choose(1000)
+        rate.choose(1000)
+    assert rate.chosen.bits == 1
+    other = AdaptiveRate(rate.steps, 1.0, lambda: None)
+    other.restore(rate.state())
+    assert other.choose(1000) == rate.choose(1000)
     with pytest.raises(CheckpointError, match="1 values"):
         other.restore({"rate": torch.zeros(1)})
 
@@ -88,7 +88,7 @@ def test_each_client_follows_its_own_link(start: Start) -> None:
     assert records[0]["bits"].keys() == {"0", "1", "2"}
     fast, slow, slowest = (records[-1]["bits"][client] for client in "012")
     assert fast > slow >= slowest
-    assert slowest == records[0]["bits"]["2"]  # the lowest rung, with which everybody begins
+    assert slowest == records[0]["bits"]["2"]  # the lowest step, with which everybody begins
     _, work, _ = session.clients.clients[0].rate.state()["rate"].tolist()
     elements = records[-1]["raw_bytes"]["up/smashed"] / 4 / 3
     link = Link.parse("4mbit")

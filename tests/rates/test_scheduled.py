@@ -6,7 +6,7 @@ import pytest
 
 from cutlayer.codecs import codec
 from cutlayer.errors import ConfigError
-from cutlayer.rates.scheduled import Staged, Stages, planned
+from cutlayer.rates.scheduled import RateSchedule, ScheduledRate, fixed_or_scheduled
 from cutlayer.training.local_run import LocalRun
 
 Start = Callable[..., LocalRun]
@@ -33,18 +33,18 @@ RISING = ["codec.up=ems:bpe=4", "codec.rate=until:50%=0.5"]
 )
 def test_plans_are_checked(spec: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Stages.parse(spec)
+        RateSchedule.parse(spec)
 
 
 def test_a_plan_is_written_as_it_is_read() -> None:
     spec = "until:40%=0.5,60%=1,80%=2"
-    assert str(Stages.parse(spec)) == spec
-    assert str(Stages.parse(" until: 40% = .50 ,60.0%=1, 80%=2.0")) == spec
+    assert str(RateSchedule.parse(spec)) == spec
+    assert str(RateSchedule.parse(" until: 40% = .50 ,60.0%=1, 80%=2.0")) == spec
 
 
 @pytest.mark.parametrize("epochs", [5, 7, 10, 200])
 def test_a_stage_ends_with_its_share_of_the_epochs(epochs: int) -> None:
-    rate = planned("until:40%=0.5,80%=1", codec("ems:bpe=3,transform=dct"), epochs)
+    rate = fixed_or_scheduled("until:40%=0.5,80%=1", codec("ems:bpe=3,transform=dct"), epochs)
     chosen = [str(rate.choose(100, epoch)) for epoch in range(epochs)]
     tenths = [10 * epoch for epoch in range(epochs)]
     bits = [0.5 if t < 4 * epochs else 1.0 if t < 8 * epochs else 3.0 for t in tenths]
@@ -52,13 +52,13 @@ def test_a_stage_ends_with_its_share_of_the_epochs(epochs: int) -> None:
 
 
 def test_a_stage_may_end_within_an_epoch() -> None:
-    rate = planned("until:25%=1", codec("ems:bpe=3"), 1)
+    rate = fixed_or_scheduled("until:25%=1", codec("ems:bpe=3"), 1)
     steps = [str(rate.choose(100, step / 8)) == "ems:bpe=1.0" for step in range(8)]
     assert steps == [True, True] + [False] * 6
 
 
 def test_other_families_keep_their_parameters() -> None:
-    rate = planned("until:50%=2", codec("qu:bits=4,rounding=stochastic"), 2)
+    rate = fixed_or_scheduled("until:50%=2", codec("qu:bits=4,rounding=stochastic"), 2)
     assert [str(rate.choose(8, epoch)) for epoch in (0, 1)] == [
         "qu:bits=2,rounding=stochastic",
         "qu:bits=4,rounding=stochastic",
@@ -66,8 +66,8 @@ def test_other_families_keep_their_parameters() -> None:
 
 
 def test_a_fixed_rate_is_the_codec_itself() -> None:
-    rate = planned("fixed", codec("ms"), 5)
-    assert not isinstance(rate, Staged)
+    rate = fixed_or_scheduled("fixed", codec("ms"), 5)
+    assert not isinstance(rate, ScheduledRate)
     assert rate.choose(8, 3.5) == rate.codec == codec("ms")
     assert rate.state() == {}
 

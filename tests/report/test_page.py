@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from cutlayer.errors import ConfigError, FileError, RecordError
-from cutlayer.report.files import write
+from cutlayer.report.find_results import find_results
+from cutlayer.report.formats import write_report
 from cutlayer.report.page import page
-from cutlayer.report.sources import gather
 from cutlayer.reproduce.results import Result
 
 
@@ -56,18 +56,18 @@ def test_results_are_read_from_their_folder_and_written_in_every_format(
     result: Result, tmp_path: Path
 ) -> None:
     result.write(tmp_path / "results" / "example")
-    (found,) = gather([tmp_path / "results"])
+    (found,) = find_results([tmp_path / "results"])
     assert found.to_json() == result.to_json()
-    assert gather([tmp_path / "results", tmp_path / "results" / "example"]) == [found], "each once"
-    (markdown,) = write([found], "markdown", tmp_path / "r.md")
+    assert find_results([tmp_path / "results", tmp_path / "results" / "example"]) == [found], "each once"
+    (markdown,) = write_report([found], "markdown", tmp_path / "r.md")
     assert "| MS(0.99, 2) | 70 | - |" in markdown.read_text()
-    (table,) = write([found], "csv", tmp_path / "csv")
+    (table,) = write_report([found], "csv", tmp_path / "csv")
     assert table.name == "example-t.csv"
     assert table.read_text() == 'policy,accuracy,saved\n"MS(0.99, 2)",70.0,\n'
-    (picture,) = write([found], "svg", tmp_path / "p.svg", "bytes")
+    (picture,) = write_report([found], "svg", tmp_path / "p.svg", "bytes")
     assert picture.read_text().startswith("<svg")
     with pytest.raises(ConfigError, match="no plot 'bits'; there are: bars, bytes-shallow, cloud"):
-        write([found], "svg", tmp_path / "p.svg", "bits")
+        write_report([found], "svg", tmp_path / "p.svg", "bits")
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_a_damaged_result_is_refused(
     content = json.loads((tmp_path / "result.json").read_text())
     (tmp_path / "result.json").write_text(json.dumps(content | {part: value}))
     with pytest.raises(RecordError, match=told):
-        gather([tmp_path])
+        find_results([tmp_path])
 
 
 def test_what_is_neither_run_nor_result_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="nowhere: there is no such folder"):
-        gather([tmp_path / "nowhere"])
+        find_results([tmp_path / "nowhere"])
     with pytest.raises(FileError, match="neither a run"):
-        gather([tmp_path])
+        find_results([tmp_path])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cutlayer.reproduce import policies
-from cutlayer.reproduce.cells import Cells
+from cutlayer.reproduce.cell_records import CellRecords
 from cutlayer.reproduce.experiment import Request
 from cutlayer.reproduce.results import Result, read
 from cutlayer.reproduce.scales import Scale
@@ -23,7 +23,7 @@ def test_verdicts_and_tables_follow_from_the_records(name, tmp_path, monkeypatch
     study = import_module(f"cutlayer.reproduce.measurements.{MODULES[name]}")
     request = Request(scale=Scale(committed.scale), seed=committed.settings["seed"])
     (tmp_path / "records.jsonl").write_bytes((RESULTS / name / "records.jsonl").read_bytes())
-    store = Cells(tmp_path, committed.settings)
+    store = CellRecords(tmp_path, committed.settings)
     store.close()
     found = study.conclude(request, {cell.key: store.finished[cell.key] for cell in study.cells(request)})
     again = Result(name, committed.scale, found.title, found.claims, found.tables, found.plots).to_json()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from cutlayer.errors import ConfigError, FileError, RecordError
-from cutlayer.reproduce.cells import Cells
+from cutlayer.reproduce.cell_records import CellRecords
 from cutlayer.reproduce.experiment import Cell, Request, run
 from cutlayer.reproduce.results import Findings, Table, read
 
@@ -82,12 +82,12 @@ def test_other_settings_are_refused_and_named(tmp_path):
 
 
 def test_damage_and_a_second_process_are_named(tmp_path):
-    open_one = Cells(tmp_path, {})
+    open_one = CellRecords(tmp_path, {})
     with pytest.raises(FileError, match="another process"):
-        Cells(tmp_path, {})
+        CellRecords(tmp_path, {})
     open_one.close()
     (tmp_path / "records.jsonl").write_text('{"kind": "settings", "settings": {}}\nrubbish\n{"kind": "x"}\n')
     with pytest.raises(RecordError, match="line 2"):
-        Cells(tmp_path, {})
+        CellRecords(tmp_path, {})
     with pytest.raises(FileError, match="cannot be written"):
-        Cells(tmp_path / "records.jsonl" / "below", {})
+        CellRecords(tmp_path / "records.jsonl" / "below", {})

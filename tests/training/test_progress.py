@@ -5,7 +5,8 @@ import math
 import pytest
 
 from cutlayer.training import progress
-from cutlayer.training.figures import Tally
+from cutlayer.training.progress_bar import LogLines, ProgressBar, progress_bar
+from cutlayer.training.run_metrics import RunMetrics
 from cutlayer.units import count, duration, size
 
 
@@ -81,20 +82,40 @@ def test_json_prints_the_records(capsys):
 
 def test_long_epochs_get_lines_in_between():
     stream = io.StringIO()
-    lines = progress.Lines(stream, every=0)
+    lines = progress.BarDisplay(LogLines(stream, every=0))
     lines.begin(1, 100, 50)
     lines.step(step(51))
     assert "epoch 1/1  step 51" in stream.getvalue()
 
 
-def test_the_tally_knows_nothing_before_the_first_step():
-    tally = Tally(3, 30, 10)
-    assert math.isnan(tally.remaining())
-    assert tally.place() == "epoch 1/3"
-    tally.step(step(11, loss=None))
-    assert tally.place() == "epoch 2/3"
-    assert tally.remaining() >= 0
-    assert "loss nan" in tally.figures()
+def test_metrics_before_and_after_the_first_step():
+    metrics = RunMetrics(3, 30, 10)
+    assert metrics.place() == "epoch 1/3"
+    metrics.step(step(11, loss=None))
+    assert metrics.place() == "epoch 2/3"
+    assert "loss nan" in metrics.summary()
+
+
+def test_the_time_left_counts_from_where_the_work_was_resumed(monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    bar = ProgressBar()
+    bar.begin(30, 10)
+    assert math.isnan(bar.remaining())
+    clock[0] += 8
+    bar.update(14)
+    assert bar.remaining() == 32
+
+
+def test_a_label_with_brackets_is_no_markup():
+    stream = Terminal()
+    bar = progress_bar(stream)
+    bar.begin(2)
+    bar.update(1, "[red]name", "[bold]more")
+    bar.line("[3 of 4]")
+    bar.close()
+    for text in ("[red]name", "[bold]more", "[3 of 4]"):
+        assert text in stream.getvalue()
 
 
 @pytest.mark.parametrize(

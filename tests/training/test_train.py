@@ -128,7 +128,7 @@ def test_a_finished_run_resumes_to_its_result(configure: Configure) -> None:
 def test_a_run_is_not_overwritten(configure: Configure) -> None:
     config = configure("train.epochs=1")
     train(config)
-    with pytest.raises(FileError, match="resume it, or choose another"):
+    with pytest.raises(FileError, match="Continue it with --resume, or give another"):
         train(config)
 
 

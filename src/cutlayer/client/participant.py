@@ -17,9 +17,9 @@ from cutlayer.errors import DataError, RefusedError
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
-from cutlayer.rates.adaptive import AutoRate, measured
+from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
-from cutlayer.rates.scheduled import planned
+from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
 
@@ -45,7 +45,7 @@ class Participant:
         self.root = root
         self.whole = whole
         self.cache = cache
-        self.bounds = None if rate is None else AutoRate.parse(rate)
+        self.bounds = None if rate is None else RateBounds.parse(rate)
         self.gauge = Gauge()
         """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
@@ -112,8 +112,8 @@ class Participant:
     def _rate(self, config: Config) -> Rate:
         up, rate = codec_of(config.codec.up), config.codec.rate
         if not config.codec.follows_link:
-            return planned(rate, up, config.train.epochs)
-        return measured(self.bounds or AutoRate.parse(rate), up, self.gauge.take)
+            return fixed_or_scheduled(rate, up, config.train.epochs)
+        return AdaptiveRate.measured(self.bounds or RateBounds.parse(rate), up, self.gauge.take)
 
     def _load(self, config: Config) -> FederatedData:
         settings = config.data

@@ -123,12 +123,12 @@ def _product(prefix: str, bases: dict[str, Settings]) -> dict[str, Settings]:
 
 
 def _with(settings: Settings, codec: str, cut: str | None = None) -> Settings:
-    """The settings with a codec on the way up, which is what the paper compresses, and a cut."""
-    return _crossing(settings, codec, "none", "none", cut)
+    """The settings with a codec for the smashed data, which is what the paper compresses, and a cut."""
+    return _with_codecs(settings, codec, "none", "none", cut)
 
 
-def _crossing(settings: Settings, up: str, down: str, sync: str, cut: str | None = None) -> Settings:
-    """The settings with a codec for each way, and a cut."""
+def _with_codecs(settings: Settings, up: str, down: str, sync: str, cut: str | None = None) -> Settings:
+    """The settings with a codec for each direction, and a cut."""
     result = copy.deepcopy(settings)
     result["codec"] = {"up": up, "down": down, "sync": sync}
     if cut is not None:
@@ -140,9 +140,9 @@ RECIPES: dict[str, Settings] = {
     **{f"demo/digits-{name}": _with(_DIGITS, codec) for name, codec in _DEMO.items()},
     **_product("laptop", _LAPTOP),
     **_product("paper", _PAPER),
-    **{f"traffic/digits-{row}": _crossing(_DIGITS, *codecs) for row, codecs in TRAFFIC.items()},
+    **{f"traffic/digits-{row}": _with_codecs(_DIGITS, *codecs) for row, codecs in TRAFFIC.items()},
     **{
-        f"traffic/resnet18-cifar10-{cut}-{row}": _crossing(_LAPTOP["resnet18-cifar10"], *codecs, cut)
+        f"traffic/resnet18-cifar10-{cut}-{row}": _with_codecs(_LAPTOP["resnet18-cifar10"], *codecs, cut)
         for cut in CUTS
         for row, codecs in TRAFFIC.items()
     },

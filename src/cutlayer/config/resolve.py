@@ -1,21 +1,20 @@
-"""From file, recipe and flags to one configuration, and to a directory that is free for it."""
+"""The configuration of a run from a file or recipe, flags and overrides, and its directory."""
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cutlayer.config import recipes
 from cutlayer.config.schema import Config, from_mapping
-from cutlayer.config.text import parse_overrides
+from cutlayer.config.toml import overridden, parse_overrides, read_toml
 from cutlayer.errors import ConfigError, FileError
 
 DEFAULT_DIRECTORY = Path("runs")
 
 
-def settle(
+def resolve_config(
     file: Path | None, recipe: str | None, flags: Mapping[str, Any], overrides: Iterable[str], resume: bool
 ) -> Config:
     """The settings of a run: file or recipe, then flags (`section.name` to value), then overrides.
@@ -27,51 +26,31 @@ def settle(
     settings: dict[str, Any] = {}
     where = "settings"
     if file is not None:
-        settings, where = _read(file), str(file)
+        settings, where = read_toml(file), str(file)
     elif recipe is not None:
         settings, where = recipes.recipe(recipe), recipe
     elif resume:
         directory = Path(flags.get("output.dir") or "")
         if "output.dir" not in flags or not (directory / "config.toml").is_file():
             raise ConfigError("--resume needs --out with the directory of a run that was begun")
-        settings, where = _read(directory / "config.toml"), str(directory / "config.toml")
-    for key, value in flags.items():
-        _put(settings, key, value)
-    settings = parse_overrides(settings, overrides)
-    if "dir" not in settings.get("output", {}):
+        settings, where = read_toml(directory / "config.toml"), str(directory / "config.toml")
+    settings = overridden(overridden(settings, flags), parse_overrides(overrides))
+    output = settings.get("output", {})
+    if isinstance(output, dict) and "dir" not in output:
         if resume:
             raise ConfigError("--resume needs --out with the directory of a run that was begun")
         config = from_mapping(settings, where)
         name = recipe.replace("/", "-") if recipe else file.stem if file else _name(config)
-        _put(settings, "output.dir", str(_unused(DEFAULT_DIRECTORY / name)))
+        settings = overridden(settings, {"output.dir": str(_unused(DEFAULT_DIRECTORY / name))})
     return from_mapping(settings, where)
 
 
-def free_directory(config: Config, resume: bool) -> None:
-    """Refuse a directory that holds another run, before any data are loaded."""
-    directory = Path(config.output.dir)
-    if not resume and (directory / "records.jsonl").exists():
+def refuse_existing_run(directory: str | Path, resume: bool) -> None:
+    """Refuse a directory that holds a run already, unless that run is to be resumed."""
+    if not resume and Path(directory, "records.jsonl").exists():
         raise FileError(
             f"{directory}: there is a run already. Continue it with --resume, or give another --out"
         )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: is not TOML: {error}") from error
-
-
-def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    *sections, name = key.split(".")
-    for section in sections:
-        settings = settings.setdefault(section, {})
-        if not isinstance(settings, dict):
-            raise ConfigError(f"{section} is a section of settings, but the file gives it one value")
-    settings[name] = value
 
 
 def _name(config: Config) -> str:
@@ -81,7 +60,7 @@ def _name(config: Config) -> str:
 
 
 def _unused(path: Path) -> Path:
-    """The path, or with the first number behind it that is free: a run never overwrites another."""
+    """The path itself, or the first of `path-2`, `path-3`, ... that does not exist yet."""
     number, free = 1, path
     while free.exists():
         number += 1

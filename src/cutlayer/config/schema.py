@@ -1,7 +1,6 @@
 """The configuration of a run: one TOML file, checked as a whole before anything starts."""
 
 import json
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,12 +16,13 @@ from pydantic import (
 )
 
 from cutlayer.codecs import codec
-from cutlayer.config.text import explain, parse_overrides, to_toml
+from cutlayer.config.explain import explain
+from cutlayer.config.toml import overridden, parse_overrides, read_toml, to_toml
 from cutlayer.data.partition import PARTITIONS
 from cutlayer.errors import ConfigError, CutlayerError
-from cutlayer.rates.adaptive import AutoRate
+from cutlayer.rates.adaptive import RateBounds
 from cutlayer.rates.ladder import FAMILIES, ladder
-from cutlayer.rates.scheduled import Stages, planned
+from cutlayer.rates.scheduled import RateSchedule, fixed_or_scheduled
 from cutlayer.wire.link.model import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -46,7 +46,7 @@ def _link(spec: str) -> str:
         raise ValueError(str(error)) from None
 
 
-_RATES: dict[str, type[AutoRate | Stages]] = {"auto": AutoRate, "until": Stages}
+_RATES: dict[str, type[RateBounds | RateSchedule]] = {"auto": RateBounds, "until": RateSchedule}
 
 
 def _rate(spec: str) -> str:
@@ -238,10 +238,10 @@ class Config(_Section):
         try:
             up = codec(self.codec.up)
             if self.codec.follows_link:
-                bounds = AutoRate.parse(self.codec.rate)
+                bounds = RateBounds.parse(self.codec.rate)
                 ladder(up, bounds.min, bounds.max)
             else:
-                planned(self.codec.rate, up, self.train.epochs)
+                fixed_or_scheduled(self.codec.rate, up, self.train.epochs)
         except CutlayerError as error:
             raise ValueError(f"codec.rate: {error}") from None
 
@@ -277,12 +277,5 @@ def from_mapping(settings: Mapping[str, Any], where: str = "configuration") -> C
 
 def load(path: str | Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Read a TOML file, or take the defaults, and apply overrides such as `train.epochs=5`."""
-    settings: dict[str, Any] = {}
-    if path is not None:
-        try:
-            settings = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not TOML: {error}") from None
-    return from_mapping(parse_overrides(settings, overrides), str(path or "configuration"))
+    settings = {} if path is None else read_toml(path)
+    return from_mapping(overridden(settings, parse_overrides(overrides)), str(path or "configuration"))

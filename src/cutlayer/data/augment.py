@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from cutlayer.data.dataset import Dataset
-from cutlayer.data.known import KNOWN, Statistics, statistics
+from cutlayer.data.known_datasets import KNOWN, Statistics, statistics
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
 

@@ -10,34 +10,35 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from cutlayer.data.custom import is_custom, load_custom
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.formats import folder, parquet
 from cutlayer.data.formats.assemble import assemble
 from cutlayer.data.formats.cifar import load_cifar
 from cutlayer.data.formats.cifar_files import LAYOUTS, find_cifar
 from cutlayer.data.formats.digits import load_digits
-from cutlayer.data.known import KNOWN
-from cutlayer.data.request import Progress, Request, Split
+from cutlayer.data.known_datasets import KNOWN
+from cutlayer.data.load_options import LoadOptions, Progress, Split
 from cutlayer.data.stratify import stratified
+from cutlayer.data.user_dataset import load_user_dataset
 from cutlayer.errors import DataError
+from cutlayer.imports import is_import_name
 
 
 @dataclass(frozen=True)
 class Loader:
-    """A kind of data on disk: how to tell it, how to read it, how to describe it."""
+    """A kind of data on disk: how to recognize it, how to read it, and its layout for error messages."""
 
     holds: Callable[[Path], bool]
-    load: Callable[[Path, Request], Dataset]
+    load: Callable[[Path, LoadOptions], Dataset]
     layout: str
 
 
-def _load_parquet(path: Path, request: Request) -> Dataset:
-    return assemble(path, *parquet.find_records(path, request.split), request)
+def _load_parquet(path: Path, options: LoadOptions) -> Dataset:
+    return assemble(path, *parquet.find_records(path, options.split), options)
 
 
-def _load_folder(path: Path, request: Request) -> Dataset:
-    return assemble(path, *folder.find_records(path, request.split), request)
+def _load_folder(path: Path, options: LoadOptions) -> Dataset:
+    return assemble(path, *folder.find_records(path, options.split), options)
 
 
 #: Every kind of data on disk, in the order in which a path is tried.
@@ -87,13 +88,13 @@ def load(
 
     `source` is `digits`; a path; `cifar10`, `cifar100` or `imagenet`, looked for under `root`;
     one of these names with a path, as in `cifar10:/data/c10`; or a user's own
-    `package.module:dataset`. The kind of data at a path is told by what is there. The other
-    settings are those of `Request`.
+    `package.module:dataset`. The kind of data at a path is recognized by its files. The other
+    settings are those of `LoadOptions`.
 
         train = load("cifar-10-python.tar.gz")
         test = load("cifar-10-python.tar.gz", "test")
     """
-    request = Request(
+    options = LoadOptions(
         split=split,
         size=size,
         channels=channels,
@@ -104,7 +105,7 @@ def load(
         workers=workers,
         progress=progress,
     )
-    return _finished(_load(str(source), Path(root), request), request)
+    return _finished(_load(str(source), Path(root), options), options)
 
 
 def load_both(source: str | Path, **settings: Any) -> tuple[Dataset, Dataset]:
@@ -122,30 +123,30 @@ def load_both(source: str | Path, **settings: Any) -> tuple[Dataset, Dataset]:
     return train, test
 
 
-def _load(source: str, root: Path, request: Request) -> Dataset:
+def _load(source: str, root: Path, options: LoadOptions) -> Dataset:
     if source == "digits":
-        return load_digits(request)
+        return load_digits(options)
     name, _, rest = source.partition(":")
     if name in _PLACES:
         path = Path(rest) if rest else _place(name, root)
-        dataset = _load_path(path, request)
+        dataset = _load_path(path, options)
         expected = KNOWN[name].classes
         if expected is not None and dataset.classes != expected:
             raise DataError(f"{path}: {dataset.classes} classes, but {name} has {expected}")
         return replace(dataset, name=name)
-    if is_custom(source) and not Path(source).exists():
-        train, test = load_custom(source)
-        return train if request.split == "train" else test
-    return _load_path(Path(source), request)
+    if is_import_name(source) and not Path(source).exists():
+        train, test = load_user_dataset(source)
+        return train if options.split == "train" else test
+    return _load_path(Path(source), options)
 
 
-def _load_path(path: Path, request: Request) -> Dataset:
+def _load_path(path: Path, options: LoadOptions) -> Dataset:
     accepted = "".join(f"\n  {loader.layout}" for loader in LOADERS.values())
     if not path.exists():
         raise DataError(f"{path.absolute()}: nothing there. A data set is digits, or{accepted}")
     for loader in LOADERS.values():
         if loader.holds(path):
-            return loader.load(path, request)
+            return loader.load(path, options)
     raise DataError(f"{path.absolute()}: no data set that can be read. It may be{accepted}")
 
 
@@ -162,11 +163,11 @@ def _place(name: str, root: Path) -> Path:
     )
 
 
-def _finished(dataset: Dataset, request: Request) -> Dataset:
-    """Apply limit and size to data that came in one piece; records were decoded that way."""
-    if request.limit is not None and request.limit < len(dataset):
-        dataset = dataset.select(stratified(dataset.labels, request.limit, request.split_seed))
-    images, size = dataset.images, request.size
+def _finished(dataset: Dataset, options: LoadOptions) -> Dataset:
+    """Apply limit and size to data that were not decoded from records, which have them already."""
+    if options.limit is not None and options.limit < len(dataset):
+        dataset = dataset.select(stratified(dataset.labels, options.limit, options.split_seed))
+    images, size = dataset.images, options.size
     if size is None or images.dtype != torch.uint8 or images.shape[2:] == (size, size):
         return dataset
     scaled = [

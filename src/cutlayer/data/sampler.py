@@ -20,7 +20,7 @@ def permutation(samples: int, seed: int, client: int, epoch: int) -> Tensor:
 
 
 class Sampler:
-    """Batches of one client's sample indices, at any epoch and step, in any order of asking.
+    """Batches of one client's sample indices, at any epoch and step, in any order.
 
     Only the order of the epoch last asked for is kept, so a thousand clients cost a thousand
     permutations of their own data and no more.

@@ -1,8 +1,7 @@
-"""What must be known of the data to use a trained model without them.
+"""The data spec of a run: what a trained model needs to know of its data to be used without them.
 
-A run directory holds them in `data.json`: shape and classes, how pixels are normalized, and how many
-samples each client had. With it a model can be rebuilt, exported and used where the training data never
-were.
+A run directory holds it in `data.json`: shape, classes, normalization, and the number of samples of each
+client. With it a model can be rebuilt, exported and used on a machine that never had the training data.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import torch
 from cutlayer.data.augment import Augment
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.federated import FederatedData
-from cutlayer.data.known import Statistics
+from cutlayer.data.known_datasets import Statistics
 from cutlayer.errors import FileError
-from cutlayer.files import write_whole
+from cutlayer.files import write_atomically
 
 DATA_SPEC_FILE = "data.json"
 
@@ -43,7 +42,7 @@ class DataSpec:
 
     @staticmethod
     def of(data: FederatedData) -> DataSpec:
-        """What a model needs to know of these data."""
+        """The spec of these data."""
         train, augment = data.train, data.augment
         return DataSpec(
             name=train.name,
@@ -60,7 +59,7 @@ class DataSpec:
 
     def write(self, directory: str | Path) -> None:
         """Write `data.json` into a run directory."""
-        write_whole(Path(directory, DATA_SPEC_FILE), json.dumps(asdict(self), indent=2) + "\n")
+        write_atomically(Path(directory, DATA_SPEC_FILE), json.dumps(asdict(self), indent=2) + "\n")
 
     @staticmethod
     def read(directory: str | Path) -> DataSpec:
@@ -75,7 +74,7 @@ class DataSpec:
 
     @staticmethod
     def parse(found: dict[str, Any]) -> DataSpec:
-        """From plain JSON."""
+        """The spec from plain JSON."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
         return DataSpec(**values)
 

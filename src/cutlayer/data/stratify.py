@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cutlayer.data.request import Split
+from cutlayer.data.load_options import Split
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
 

@@ -1,4 +1,4 @@
-"""What the built-in models share: a convolution layer and the way weights begin."""
+"""What the built-in models share: a convolution layer and the initialisation of weights."""
 
 from collections import OrderedDict
 

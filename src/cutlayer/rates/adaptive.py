@@ -1,9 +1,8 @@
-"""A rate that follows the link: each client sends as many bits an element as its uplink carries in time.
+"""A rate that adapts to the link: each client sends as many bits an element as its uplink carries in time.
 
-Sending the smashed data may take `share` times as long as the client's own work of a step (data, forward,
-encode, decode, backward), so that a slow uplink makes no step much longer than a slow processor would. The
-rate is the highest of a ladder that keeps to this, or the lowest there is. Frames describe themselves: the
-server decodes whatever comes.
+The time budget for sending the smashed data is `share` times the client's own work of a step (data, forward,
+encode, decode, backward). The rate is the highest step of a ladder within that budget, or the lowest step.
+Frames are self-describing: the server decodes them whatever their rate.
 """
 
 from __future__ import annotations
@@ -19,27 +18,27 @@ from torch.utils.flop_counter import FlopCounterMode
 from cutlayer.codecs import Codec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.rates.base import Rate
-from cutlayer.rates.ladder import Rung, ladder
+from cutlayer.rates.ladder import LadderStep, ladder
 from cutlayer.wire.link.model import Link
 
-# What the newest measurement counts: about the last four steps decide.
+# The weight of the newest measurement in a running mean, which spans about four steps.
 _NEWEST = 0.25
 # A backward pass computes gradients of weights and of inputs: twice the products of a forward pass.
 PASSES = 3
 
 
 @dataclass(frozen=True)
-class AutoRate:
-    """The bounds of an automatic rate: `auto:min=1,max=8,share=1`, or `auto` alone."""
+class RateBounds:
+    """The bounds of an adaptive rate: `auto:min=1,max=8,share=1`, or `auto` alone."""
 
     min: float = 1.0
     max: float = 8.0
     share: float = 1.0
-    """How long sending may take, in times of the client's own work."""
+    """The time for sending, in multiples of the client's own work."""
 
     @classmethod
-    def parse(cls, spec: str) -> AutoRate:
-        """The bounds in a string."""
+    def parse(cls, spec: str) -> RateBounds:
+        """Parse the bounds."""
         word, _, rest = spec.partition(":")
         help_ = "write it as auto or auto:min=1,max=8,share=1"
         if word.strip() != "auto":
@@ -65,33 +64,47 @@ class AutoRate:
         return f"auto:min={self.min:g},max={self.max:g},share={self.share:g}"
 
 
-class Pace(Rate):
-    """One client's choice of rate, from step to step."""
+class AdaptiveRate(Rate):
+    """A client's rate by its bandwidth and speed, as running means of what it measured."""
 
     def __init__(
         self,
-        rungs: Sequence[Rung],
+        steps: Sequence[LadderStep],
         share: float,
         uplink: Callable[[], float | None],
         compute: Callable[[int], float] | None = None,
     ) -> None:
-        """`uplink` gives a new measurement in bits a second, or None; `compute` the seconds of a batch.
+        """`uplink` gives a new measurement in bits a second, or None if there is none.
 
-        Without `compute`, what the client measures counts.
+        `compute` gives the seconds that the work on so many samples takes; without it, measured times count.
         """
-        self.rungs = tuple(rungs)
-        super().__init__(self.rungs[0].codec)
+        self.steps = tuple(steps)
+        super().__init__(self.steps[0].codec)
         self.share = share
         self._uplink = uplink
         self._modelled = compute
-        self.chosen = self.rungs[0]
+        self.chosen = self.steps[0]
         # Running means; 0 before the first measurement.
         self._seconds_per_bit = 0.0
         self._work = 0.0
         self._beyond = 0.0
 
+    @classmethod
+    def measured(cls, bounds: RateBounds, up: Codec, uplink: Callable[[], float | None]) -> AdaptiveRate:
+        """For a client that measures its own bandwidth and work."""
+        return cls(ladder(up, bounds.min, bounds.max), bounds.share, uplink)
+
+    @classmethod
+    def simulated(cls, bounds: RateBounds, up: Codec, link: Link, madds: int, speed: float) -> AdaptiveRate:
+        """For a client in this process: bandwidth and work are computed, so that runs are reproducible.
+
+        `madds` are the multiply-adds of its half for one sample, `speed` its multiply-adds a second.
+        """
+        steps = ladder(up, bounds.min, bounds.max)
+        return cls(steps, bounds.share, lambda: link.up, lambda n: PASSES * madds * n / speed)
+
     def choose(self, elements: int, epochs: float = 0.0) -> Codec:
-        """The codec for a tensor that is about to leave. The lowest rate until both times are known."""
+        """The codec for a tensor of so many elements. The lowest rate until both times are known."""
         bandwidth = self._uplink()
         if bandwidth is not None:
             self._seconds_per_bit = _blend(self._seconds_per_bit, 1 / bandwidth)
@@ -99,44 +112,30 @@ class Pace(Rate):
         if self._seconds_per_bit and self._work:
             bits = self.share * self._work / self._seconds_per_bit
             allowed = bits / elements - self._beyond
-        fits = [rung for rung in self.rungs if rung.bits <= allowed]
-        self.chosen = fits[-1] if fits else self.rungs[0]
+        fits = [step for step in self.steps if step.bits <= allowed]
+        self.chosen = fits[-1] if fits else self.steps[0]
         self.codec = self.chosen.codec
         return self.codec
 
     def sent(self, nbytes: int, elements: int) -> None:
-        """What the frame really took: headers and sign bits come on top of the rate."""
+        """Headers and sign bits come on top of the rate: the next choice takes them into account."""
         self._beyond = 8 * nbytes / elements - self.chosen.bits
 
     def worked(self, samples: int, seconds: float) -> None:
-        """What the client's own work of a step took."""
+        """Take in how long the client's own work of a step took."""
         self._work = _blend(self._work, seconds if self._modelled is None else self._modelled(samples))
 
     def state(self) -> dict[str, Tensor]:
-        """The means that the next choice depends on."""
+        """The running means."""
         means = [self._seconds_per_bit, self._work, self._beyond]
         return {"rate": torch.tensor(means, dtype=torch.float64)}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Choose on from what `state` gave; from nothing if there is nothing."""
+        """Continue from a checkpoint's state, or from the beginning if that is empty."""
         values = state["rate"].tolist() if "rate" in state else [0.0, 0.0, 0.0]
         if len(values) != 3:
             raise CheckpointError(f"a client's rate has {len(values)} values in the checkpoint, not 3")
         self._seconds_per_bit, self._work, self._beyond = values
-
-
-def measured(bounds: AutoRate, up: Codec, uplink: Callable[[], float | None]) -> Pace:
-    """The pace of a client that measures its own link and work."""
-    return Pace(ladder(up, bounds.min, bounds.max), bounds.share, uplink)
-
-
-def simulated(bounds: AutoRate, up: Codec, link: Link, madds: int, speed: float) -> Pace:
-    """The pace of a client in this process: its link is given and its work reckoned, so that runs repeat.
-
-    `madds` are the multiply-adds of its half for one sample, `speed` how many it does in a second.
-    """
-    rungs = ladder(up, bounds.min, bounds.max)
-    return Pace(rungs, bounds.share, lambda: link.up, lambda samples: PASSES * madds * samples / speed)
 
 
 @torch.no_grad()

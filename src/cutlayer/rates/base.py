@@ -1,4 +1,4 @@
-"""What a client's smashed data are sent with, step by step. Here: with the codec as it is given."""
+"""The interface of rate control, and its simplest form: the same codec at every step."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from cutlayer.codecs import Codec
 
 
 class Rate:
-    """A fixed rate, and what a client tells those that are not: how far the run is, what a step took."""
+    """A fixed rate. Subclasses choose by what a client tells them: place in the run, bytes, seconds."""
 
     def __init__(self, given: Codec) -> None:
         self.codec = given
-        """The codec of the step that was begun last."""
+        """The codec that was chosen last."""
 
     def choose(self, elements: int, epochs: float) -> Codec:
-        """The codec for a tensor that is about to leave, so many epochs into the run."""
+        """The codec for a tensor of so many elements, so many epochs into the run."""
         return self.codec
 
     def sent(self, nbytes: int, elements: int) -> None:
-        """What the frame took."""
+        """Told after encoding: how large the frame became."""
 
     def worked(self, samples: int, seconds: float) -> None:
-        """What the client's own work of a step took."""
+        """Told after a step: how long the client's own work took."""
 
     def state(self) -> dict[str, Tensor]:
-        """What the next choice depends on beside its place in the run."""
+        """What the next choice depends on beside the place in the run, for a checkpoint."""
         return {}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state` gave; from nothing if there is nothing."""
+        """Continue from a checkpoint's state, or from the beginning if that is empty."""

@@ -1,4 +1,4 @@
-"""A ladder of codecs, from few bits an element to many: one family, all its other parameters as given."""
+"""The rate ladder of a codec: the same codec at increasing bits an element, all else unchanged."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from cutlayer.analysis.rates import at_rate
 from cutlayer.codecs import Codec
 from cutlayer.errors import ConfigError
 
-#: Rungs are this far apart: four of them double the rate.
+#: The ratio of neighbouring rates: four steps double the rate.
 _STEP = 2**0.25
 
 
 @dataclass(frozen=True)
-class Rung:
-    """A rate in bits an element, and the codec that sends at it."""
+class LadderStep:
+    """A rate in bits an element, and the codec at that rate."""
 
     bits: float
     codec: Codec
@@ -43,7 +43,7 @@ def _ems(given: Codec, bits: float) -> Codec:
     return dataclasses.replace(given, **{"bpe": bits, "error": 0.0, "levels": 0})
 
 
-#: How each family of codecs takes a rate, and the lowest one that it has.
+#: For each codec: how to set its rate, and its lowest rate.
 FAMILIES: dict[str, tuple[Callable[[Codec, float], Codec], float]] = {
     "ems": (_ems, 0.1),
     "ms": (_ms, 1.1),
@@ -58,10 +58,10 @@ def at_bits(up: Codec, bits: float) -> Codec:
     return ladder(up, bits, bits)[0].codec
 
 
-def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
-    """The rungs from `low` to `high` bits an element, of the family that `up` belongs to.
+def ladder(up: Codec, low: float, high: float) -> tuple[LadderStep, ...]:
+    """All steps from `low` to `high` bits an element, with the codec `up`.
 
-    >>> [str(rung.codec) for rung in ladder(codec("qu:bits=3"), 2, 4)]
+    >>> [str(step.codec) for step in ladder(codec("qu:bits=3"), 2, 4)]
     ['qu:bits=2', 'qu', 'qu:bits=4']
     """
     if up.name not in FAMILIES:
@@ -83,7 +83,7 @@ def ladder(up: Codec, low: float, high: float) -> tuple[Rung, ...]:
             f"{up.name} has no rate {_span(low, high)} bits an element; its lowest is {least:g}"
             + (", and it has whole bits only" if up.name == "qu" else "")
         )
-    return tuple(Rung(bits, make(up, bits)) for bits in rates)
+    return tuple(LadderStep(bits, make(up, bits)) for bits in rates)
 
 
 def _span(low: float, high: float) -> str:

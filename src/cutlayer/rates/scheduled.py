@@ -1,7 +1,7 @@
-"""A rate that changes with the run: few bits while weights still move far, and `codec.up` in the end.
+"""A rate that follows a schedule: fewer bits early in the run, and the codec as configured at its end.
 
-The idea is that later steps, with finer feature maps, mend what coarse ones disturbed before. docs/traffic.md
-has what came of it.
+Later steps, with less compression error, can repair what earlier ones disturbed. docs/traffic.md has the
+results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.rates.base import Rate
 from cutlayer.rates.ladder import at_bits
 
-#: Shares of a run are written in percent and reckoned in doubles.
+#: Shares of a run are written in percent and computed in doubles.
 _ROUNDING = 1e-9
 
 
@@ -29,14 +29,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Stages:
-    """The rates before that of `codec.up`: `until:80%=0.5`, or several, as `until:40%=0.5,80%=1`."""
+class RateSchedule:
+    """Rates before that of `codec.up`: `until:80%=0.5`, or several, as `until:40%=0.5,80%=1`."""
 
     stages: tuple[Stage, ...]
 
     @classmethod
-    def parse(cls, spec: str) -> Stages:
-        """The stages in a string."""
+    def parse(cls, spec: str) -> RateSchedule:
+        """Parse a schedule."""
         word, _, rest = spec.partition(":")
         help_ = "write shares of the run and bits an element, as until:80%=0.5 or until:40%=0.5,80%=1"
         if word.strip() != "until" or not rest.strip():
@@ -56,8 +56,8 @@ class Stages:
         return "until:" + ",".join(f"{100 * stage.until:g}%={stage.bits:g}" for stage in self.stages)
 
 
-class Staged(Rate):
-    """One client's rate: it depends on the place in the run alone, so there is nothing to keep."""
+class ScheduledRate(Rate):
+    """A client's rate by the place in the run alone, so that a checkpoint needs no state of it."""
 
     def __init__(self, up: Codec, stages: Sequence[Stage], epochs: int) -> None:
         super().__init__(up)
@@ -65,15 +65,15 @@ class Staged(Rate):
         self._plan = [(stage.until, at_bits(up, stage.bits)) for stage in stages] + [(math.inf, up)]
 
     def choose(self, elements: int, epochs: float) -> Codec:
-        """The codec of the stage that the run is in."""
+        """The codec of the current stage."""
         done = epochs / self._epochs + _ROUNDING
         self.codec = next(codec for until, codec in self._plan if done < until)
         return self.codec
 
 
-def planned(spec: str, up: Codec, epochs: int) -> Rate:
-    """The rate of a client that has nothing to choose: fixed, or in stages."""
-    return Rate(up) if spec == "fixed" else Staged(up, Stages.parse(spec).stages, epochs)
+def fixed_or_scheduled(spec: str, up: Codec, epochs: int) -> Rate:
+    """The rate for `codec.rate = fixed` or `until:...`, which do not depend on measurements."""
+    return Rate(up) if spec == "fixed" else ScheduledRate(up, RateSchedule.parse(spec).stages, epochs)
 
 
 def _number(text: str) -> float:

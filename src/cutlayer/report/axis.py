@@ -1,4 +1,4 @@
-"""From values to places along an axis, and where its ticks go."""
+"""Linear and logarithmic axes: the position of a value, and the ticks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Scale:
     ticks: tuple[float, ...]
 
     def at(self, value: float) -> float:
-        """The place of a value: 0 at the axis' begin, 1 at its end."""
+        """The position of a value: 0 at the low end of the axis, 1 at its high end."""
         f: Callable[[float], float] = math.log10 if self.log else float
         return (f(value) - f(self.low)) / (f(self.high) - f(self.low))
 
     def fits(self, value: float | None) -> bool:
-        """Whether the value has a place."""
+        """Whether the axis can show the value."""
         return value is not None and math.isfinite(value) and not (self.log and value <= 0)
 
 

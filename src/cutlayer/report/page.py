@@ -1,4 +1,4 @@
-"""One HTML page with everything in it: it needs no network, no server, and no other file."""
+"""A self-contained HTML page: it needs no network, no server, and no other file."""
 
 from __future__ import annotations
 

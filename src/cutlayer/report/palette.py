@@ -1,6 +1,7 @@
 """Colours that people with any colour vision tell apart, on light and on dark, and a marker for each.
 
-The hues are those of Okabe and Ito. The first, ink, is for the baseline. Nothing is told by colour alone.
+The hues are those of Okabe and Ito. The first, ink, is for the baseline. Series differ by
+their marker, too, never by colour alone.
 """
 
 from __future__ import annotations
@@ -48,16 +49,16 @@ class Palette:
         return self._places[name]
 
     def colour(self, name: str) -> int:
-        """Which of the colours. Ink is the baseline's alone."""
+        """The index of the colour. Ink (0) is for the baseline only."""
         return self._look(name)[1]
 
     def marker(self, name: str) -> str:
-        """The shape. When colours come round again, they meet other shapes."""
+        """The marker. When the colours repeat, they have other markers."""
         turn, colour = self._look(name)
         return MARKERS[(turn + colour) % len(MARKERS)]
 
     def _look(self, name: str) -> tuple[int, int]:
-        """How often the colours have come round, and which one it is."""
+        """How often the colours were used up before, and the index of the colour."""
         place = self.place(name)
         if not place:
             return 0, 0
@@ -76,7 +77,7 @@ def colours(dark: bool) -> str:
 
 
 def plot_css() -> str:
-    """The rules that drawings need, for a page or for a file of their own."""
+    """The CSS rules of plots, in a page or in an SVG file of their own."""
     rules = "".join(f".c{i}{{--c:var(--c{i})}}" for i in range(len(LIGHT)))
     return rules + (
         "svg text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:var(--ink)}"

@@ -1,4 +1,8 @@
-"""Plots as SVG: vector graphics that follow the reader's theme and tell their values."""
+"""Plots as SVG, in the colours of the reader's light or dark theme, with a tooltip for each value.
+
+They are written by hand, and not by matplotlib, because of what a page needs of them: matplotlib's SVG has
+fixed colours, no tooltips, ids that clash when several plots stand in one page, and more than twice the size.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ _LETTER = 6.5
 
 @dataclass(frozen=True)
 class Panel:
-    """A plot's place in a drawing."""
+    """A plot's position and axes in a drawing."""
 
     plot: Plot
     x: float
@@ -29,18 +33,18 @@ class Panel:
     categories: tuple[str, ...] = ()
 
     def across(self, value: object) -> float:
-        """Where a value, or the middle of a category, is from left to right."""
+        """The x coordinate of a value, or of the middle of a category."""
         inner = self.width - _LEFT - _RIGHT
         if self.xs is None:
             return self.x + _LEFT + inner * (self.categories.index(str(value)) + 0.5) / len(self.categories)
         return self.x + _LEFT + inner * self.xs.at(float(value))  # type: ignore[arg-type]
 
     def down(self, value: float) -> float:
-        """Where a value is from top to bottom."""
+        """The y coordinate of a value."""
         return self.height - _BOTTOM - (self.height - _TOP - _BOTTOM) * self.ys.at(value)
 
     def shows(self, x: object, y: float | None) -> bool:
-        """Whether a point has a place."""
+        """Whether the axes can show a point."""
         return self.ys.fits(y) and (self.xs is None or (isinstance(x, int | float) and self.xs.fits(x)))
 
 
@@ -49,7 +53,7 @@ def draw(
 ) -> str:
     """One plot, or several side by side that share a vertical axis and a legend.
 
-    `alone` makes a file of its own, with the styles that a page would give it.
+    `alone` makes a file of its own, which includes the styles that a page has once for all plots.
     """
     chosen = palette or Palette()
     height = 330.0
@@ -178,7 +182,7 @@ def _whisker(panel: Panel, series: Series, i: int, x: float) -> str:
 
 
 def _tip(plot: Plot, series: Series, i: int) -> str:
-    """What a reader sees who points at a value."""
+    """The tooltip of a value."""
     x = series.x[i]
     shown = f"{x:.5g}" if isinstance(x, float) else str(x)
     lines = [series.name, f"{plot.x.label}: {shown}" if plot.x.label else shown]

@@ -1,4 +1,4 @@
-"""Run an experiment: compute the cells that are missing, in one process or several, then conclude."""
+"""Run an experiment: compute missing cells, in one process or several, and write the result."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 
 import torch
 
-from cutlayer.reproduce.bar import Bar
-from cutlayer.reproduce.cells import Cells, Record
+from cutlayer.reproduce.cell_records import CellRecords, Record
 from cutlayer.reproduce.results import Findings, Result
 from cutlayer.reproduce.scales import Scale
+from cutlayer.training.progress_bar import ProgressBar
 from cutlayer.training.provenance import provenance
 
 Records = Mapping[str, Record]
@@ -25,7 +25,7 @@ Records = Mapping[str, Record]
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for. Only `scale` and `seed`, and what an experiment adds, shape its cells."""
+    """The options of an experiment. Only `scale`, `seed` and what `settings` adds change the results."""
 
     scale: Scale = Scale.SMOKE
     root: Path = Path()
@@ -38,7 +38,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """A piece of work with a result of its own. `work` is a function at the top of a module."""
+    """One entry of an experiment's table. `work` computes it; other processes must be able to import it."""
 
     key: str
     work: Callable[..., Record]
@@ -46,43 +46,45 @@ class Cell:
 
 
 class Experiment(Protocol):
-    """What an experiment has to tell."""
+    """The interface of an experiment."""
 
     name: str
 
     def settings(self, request: Request) -> dict[str, Any]:
-        """What shapes a cell beyond its key, as plain JSON; it cannot change within one folder."""
+        """All that results depend on beside a cell's key, as plain JSON. It is the same in a whole folder."""
 
-    def prepare(self, request: Request, bar: Bar) -> None:
+    def prepare(self, request: Request, bar: ProgressBar) -> None:
         """Make what all cells need, such as trained models."""
 
     def cells(self, request: Request) -> Sequence[Cell]:
-        """All cells, in the order in which they are best computed."""
+        """All cells, in order of computation."""
 
     def conclude(self, request: Request, records: Records) -> Findings:
-        """What the finished cells say."""
+        """Tables, plots and claims from the finished cells."""
 
 
-def run(experiment: Experiment, request: Request, bar: Bar | None = None) -> Result:
+def run(experiment: Experiment, request: Request, bar: ProgressBar | None = None) -> Result:
     """Compute what is missing and write the result into `<out>/<name>/`.
 
     Ctrl-C loses at most the cells in progress; the same call goes on from there.
     """
-    bar = bar or Bar()
+    bar = bar or ProgressBar()
     folder = request.out / experiment.name
     settings = {"scale": request.scale, "seed": request.seed, **experiment.settings(request)}
     cells = experiment.cells(request)
-    store = Cells(folder, settings)
+    store = CellRecords(folder, settings)
     try:
         missing = [cell for cell in cells if cell.key not in store.finished]
         if missing:
             with _threads(request.threads):
                 store.session(provenance(request.seed))
                 experiment.prepare(request, bar)
-                bar.begin(experiment.name, len(cells), len(cells) - len(missing))
-                for cell, record in _computed(missing, request):
+                before = len(cells) - len(missing)
+                bar.begin(len(cells), before)
+                for done, (cell, record) in enumerate(_computed(missing, request), before + 1):
                     store.add(cell.key, record)
-                    bar.advance(cell.key)
+                    bar.update(done, f"{experiment.name}: {done}/{len(cells)} cells", f"finished {cell.key}")
+                bar.line(f"{experiment.name}: {len(cells)} cells finished")
         records = {cell.key: store.finished[cell.key] for cell in cells}
         found = experiment.conclude(request, records)
         result = Result(

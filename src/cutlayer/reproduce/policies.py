@@ -1,4 +1,4 @@
-"""The codecs that every experiment compares: the paper's, ours, and all that others have installed."""
+"""The policies that experiments compare: the paper's codecs, ours, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAPER: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Policy:
-    """One row of an experiment."""
+    """A policy: the codecs of a run, and its label in tables."""
 
     label: str
     spec: str
@@ -93,14 +93,16 @@ def training_policies(specs: Iterable[str] = ()) -> list[Policy]:
 
 
 def labels() -> dict[tuple[str, ...], str]:
-    """What the paper's rows and ours are called, by their codecs, up, down and sync, and their rate.
+    """The labels of the paper's policies and ours, by their codecs (up, down and sync) and rate.
 
-    How many epochs a run has is for those to say who know how many others have.
+    The number of epochs is not part of the label: it depends on that of the other runs.
     """
     rows = [*(Policy(label, spec) for label, spec in PAPER.items()), OURS, RISING, ALL_WAYS, ALL_LONGER]
-    return {(*ways(row.spec, row.down, row.sync), row.rate): row.label.removesuffix(_LONGER) for row in rows}
+    return {
+        (*canonical(row.spec, row.down, row.sync), row.rate): row.label.removesuffix(_LONGER) for row in rows
+    }
 
 
-def ways(*specs: str) -> tuple[str, ...]:
-    """Codecs as they are written out in full, to compare them."""
+def canonical(*specs: str) -> tuple[str, ...]:
+    """Codec specs in their canonical form, to compare them."""
     return tuple("none" if spec == "none" else str(codec(spec)) for spec in specs)

@@ -1,4 +1,4 @@
-"""What an experiment found: claims, tables and plots, with what made them. One folder each on disk.
+"""The result of an experiment: claims, tables and plots with their provenance, in a folder.
 
 `result.json` has everything; `tables.md` and one CSV a table have the tables for people and other programs.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cutlayer.errors import FileError, RecordError
+from cutlayer.files import write_atomically
 from cutlayer.training.records import to_json
 
 NAME = "result.json"
@@ -23,7 +24,7 @@ Holds = Literal[True, False, "partly"]
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, whether it holds here, and the figures that say so."""
+    """A claim of the paper, whether it holds here, and the evidence."""
 
     claim: str
     holds: Holds
@@ -42,7 +43,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Axis:
-    """What a direction of a plot shows."""
+    """An axis of a plot."""
 
     label: str
     log: bool = False
@@ -61,7 +62,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Plot:
-    """A picture, as data."""
+    """A plot, as data."""
 
     id: str
     title: str
@@ -73,7 +74,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Findings:
-    """What an experiment concludes from its cells."""
+    """The conclusions of an experiment."""
 
     title: str
     claims: Sequence[Claim] = ()
@@ -83,7 +84,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Result:
-    """Findings, and where they come from."""
+    """Findings with their provenance."""
 
     name: str
     scale: str
@@ -101,13 +102,12 @@ class Result:
         return plain
 
     def write(self, folder: str | Path) -> None:
-        """Put the result into its folder, each file whole or not at all."""
+        """Write the result into its folder."""
         place = Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
-        _put(place / NAME, json.dumps(self.to_json(), indent=1) + "\n")
-        _put(place / "tables.md", self.markdown())
+        write_atomically(place / NAME, json.dumps(self.to_json(), indent=1) + "\n", parents=True)
+        write_atomically(place / "tables.md", self.markdown())
         for table in self.tables:
-            _put(place / f"{table.id}.csv", to_csv(table))
+            write_atomically(place / f"{table.id}.csv", to_csv(table))
 
     def markdown(self) -> str:
         """Claims and tables for people."""
@@ -170,9 +170,3 @@ def _cell(value: Any) -> str:
 
 def _missing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and not math.isfinite(value))
-
-
-def _put(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)

@@ -1,4 +1,4 @@
-"""Which cut and which codec give the shortest step on a link and a device, within an error budget.
+"""Advise on cut and codec: the shortest training step on a link and a device, within an error budget.
 
 The step is that of `parallel` mode, for one client, as the virtual clock counts it (see `Timeline`):
 
@@ -37,7 +37,7 @@ _UNITS = {"gmadds": 1e9, "mmadds": 1e6}
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the model will train."""
+    """Link, speeds and settings of the training to come."""
 
     link: Link
     device: float
@@ -102,7 +102,7 @@ def speed(text: str, here: float | None) -> float:
 
 
 def relative(text: str) -> bool:
-    """Whether a speed is told in times of this machine's."""
+    """Whether a speed is given in multiples of this machine's."""
     return not text.strip()[-1:].isalpha()
 
 
@@ -115,7 +115,7 @@ def measure_speed(model: nn.Module, inputs: Tensor, madds: int) -> float:
 
 @torch.no_grad()
 def feature_maps(model: nn.Module, inputs: Tensor, names: Iterable[str]) -> dict[str, Tensor]:
-    """What crosses each cut for these inputs."""
+    """The feature maps at each cut for these inputs."""
     found: dict[str, Tensor] = {}
     modules = dict(model.named_modules())
 

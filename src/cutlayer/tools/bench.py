@@ -1,4 +1,4 @@
-"""How codecs do on one tensor: size, error and speed, side by side in one run."""
+"""Benchmark codecs on one tensor: size, error and speed."""
 
 import time
 from collections.abc import Callable

@@ -9,7 +9,7 @@ from cutlayer.split import cut
 
 
 def digits_feature_map(*, cut_at: str = "shallow", epochs: int = 3, seed: int = 0) -> Tensor:
-    """What the client's half gives for all training images, after a short training of the whole."""
+    """The feature map of all training images at a cut, after a short training of the whole model."""
     data = load("digits", "train")
     images = data.images.float().div_(255)
     channels, size = images.shape[1], images.shape[2]

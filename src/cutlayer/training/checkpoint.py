@@ -1,4 +1,4 @@
-"""Checkpoints: all that a run needs to go on exactly where it was, in one file that is whole or absent.
+"""Checkpoints: the complete state of a run in one file, from which it resumes exactly.
 
 A checkpoint is a plain safetensors file. Its metadata hold JSON: the step, the state that is not
 tensors, the settings of the run that it belongs to, and a checksum over all of it.
@@ -6,11 +6,8 @@ tensors, the settings of the run that it belongs to, and a checksum over all of 
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +20,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from cutlayer.errors import CheckpointError, FileError
+from cutlayer.files import atomic_path, reason, remove_partial_files
+from cutlayer.protocol.state_bytes import unshared
 
 _NAME = re.compile(r"step-(\d{9,})\.safetensors")
 
@@ -64,20 +63,12 @@ def save(
 
 
 def write(target: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file, whole or not at all."""
-    partial = target.with_name(f"{target.name}.{os.getpid()}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        safetensors.torch.save_file(unshared(tensors), partial, {"format": "pt", **metadata})
-        _sync(partial)
-        partial.replace(target)
-        _sync(target.parent)
-    except (OSError, SafetensorError) as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        why = "the disk is full" if full else getattr(error, "strerror", None) or error
-        raise FileError(f"{target}: cannot be written ({why})") from error
+    """Write a safetensors file atomically."""
+    with atomic_path(target, parents=True) as temporary:
+        try:
+            safetensors.torch.save_file(unshared(tensors), temporary, {"format": "pt", **metadata})
+        except SafetensorError as error:
+            raise FileError(f"{target}: cannot be written ({reason(error)})") from error
 
 
 def latest(
@@ -85,7 +76,7 @@ def latest(
     warn: Callable[[str], None] | None = None,
     run: Mapping[str, Any] | None = None,
 ) -> Checkpoint | None:
-    """The newest checkpoint that is whole, or None if there never was one.
+    """The newest checkpoint that is intact, or None if there never was one.
 
     A damaged one is set aside as `*.damaged`, `warn` is told, and the one before it is taken. With
     `run`, a checkpoint that was saved under other settings is an error that names them.
@@ -113,7 +104,7 @@ def latest(
 
 
 def load(path: str | Path) -> Checkpoint:
-    """Read one checkpoint and check that it is whole."""
+    """Read one checkpoint and verify its checksum."""
     path = Path(path)
     try:
         data = path.read_bytes()
@@ -146,28 +137,15 @@ def keep(directory: str | Path, last: int, best: int | None = None) -> None:
     """Remove all checkpoints but the last few and the best, and what killed processes left behind."""
     present = steps(directory)
     kept = {*present[-max(1, last) :], best}
-    unwanted = [path_of(directory, step) for step in present if step not in kept]
-    for path in (*unwanted, *Path(directory).glob("step-*.partial")):
-        path.unlink(missing_ok=True)
+    for step in present:
+        if step not in kept:
+            path_of(directory, step).unlink(missing_ok=True)
+    remove_partial_files(directory)
 
 
 def path_of(directory: str | Path, step: int) -> Path:
     """The file of a step's checkpoint."""
     return Path(directory) / f"step-{step:09d}.safetensors"
-
-
-def unshared(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors on the CPU, no two in the same memory, as the format wants them."""
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        place = plain.untyped_storage().data_ptr()
-        if place in seen or plain.untyped_storage().nbytes() != plain.nbytes:
-            plain = plain.clone()
-        seen.add(place)
-        result[name] = plain
-    return result
 
 
 def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
@@ -177,15 +155,6 @@ def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"\n{name} {tensor.dtype} {list(tensor.shape)}\n".encode())
         digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a directory, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _set_aside(path: Path) -> None:

@@ -24,9 +24,9 @@ from cutlayer.protocol.build import (
     vector_sizes,
 )
 from cutlayer.protocol.run_codecs import codec_of
-from cutlayer.rates.adaptive import AutoRate, client_madds, simulated
+from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
-from cutlayer.rates.scheduled import planned
+from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.server.evaluation import average_clients, evaluate
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
@@ -115,11 +115,11 @@ def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callab
     codecs, links = config.codec, parse_links(config.link.spec)
     up = codec_of(codecs.up)
     if not codecs.follows_link:
-        return lambda client: planned(codecs.rate, up, config.train.epochs)
+        return lambda client: fixed_or_scheduled(codecs.rate, up, config.train.epochs)
     if not links:
         raise ConfigError(
             "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
         )
     madds = client_madds(parts, data.augment.test(data.train.images[:1]))
-    bounds, speed = AutoRate.parse(codecs.rate), config.link.device
-    return lambda client: simulated(bounds, up, links[client % len(links)], madds, speed)
+    bounds, speed = RateBounds.parse(codecs.rate), config.link.device
+    return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)

@@ -1,24 +1,17 @@
-"""What a person, or a program, sees of a run while it trains.
+"""The display of a run while it trains: a progress bar, the records as JSON, or warnings only.
 
-All displays take the same records as the file of records does. On a terminal there is a live one;
-into a pipe or a file, plain lines; `quiet` shows only warnings, and `json` prints the records themselves.
+A display takes the same records as `records.jsonl` does.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol, TextIO
 
-from rich.console import Console, Group
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.text import Text
-
-from cutlayer.training.figures import Tally
+from cutlayer.training.progress_bar import ProgressBar, progress_bar
 from cutlayer.training.records import to_json
-from cutlayer.units import duration
+from cutlayer.training.run_metrics import RunMetrics
 
 Mode = Literal["auto", "quiet", "json"]
 Record = Mapping[str, Any]
@@ -50,7 +43,7 @@ def display(mode: Mode = "auto", stream: TextIO | None = None) -> Display:
         return JsonLines(out)
     if mode == "quiet":
         return Quiet()
-    return LiveDisplay(out) if out.isatty() else Lines(out)
+    return BarDisplay(progress_bar(out))
 
 
 class Quiet:
@@ -92,101 +85,32 @@ class JsonLines(Quiet):
         self._stream.flush()
 
 
-class Lines:
-    """A line an epoch, and one every ten seconds in long epochs: for logs."""
+class BarDisplay:
+    """A progress bar with the run's metrics, and a line for each epoch."""
 
-    def __init__(self, stream: TextIO, every: float = 10.0) -> None:
-        self._stream = stream
-        self._every = every
-        self._tally = Tally(0, 0, 0)
-        self._last = time.monotonic()
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+        self._metrics = RunMetrics(0, 0, 0)
 
     def begin(self, epochs: int, steps: int, done: int) -> None:
-        """Remember the totals."""
-        self._tally = Tally(epochs, steps, done)
-        self._last = time.monotonic()
+        """Start the bar."""
+        self._metrics = RunMetrics(epochs, steps, done)
+        self._bar.begin(steps, done)
 
     def step(self, record: Record) -> None:
-        """Print if it is time."""
-        self._tally.step(record)
-        if time.monotonic() - self._last >= self._every:
-            self._print()
+        """Move the bar."""
+        self._metrics.step(record)
+        self._bar.update(self._metrics.done, self._metrics.place(), self._metrics.summary())
 
     def epoch(self, record: Record) -> None:
-        """Print the epoch's end."""
-        self._tally.epoch(record)
-        self._print()
+        """Leave a line behind."""
+        self._metrics.epoch(record)
+        self._bar.line(f"{self._metrics.place()}  {self._metrics.summary()}")
 
     def note(self, text: str) -> None:
-        """Print it."""
-        self._stream.write(f"{text}\n")
-        self._stream.flush()
+        """Pass it on."""
+        self._bar.note(text)
 
     def close(self) -> None:
-        """Nothing to close."""
-
-    def _print(self) -> None:
-        self._last = time.monotonic()
-        tally = self._tally
-        self.note(f"{tally.place()}  {tally.figures()}  ETA {duration(tally.remaining())}")
-
-
-class LiveDisplay:
-    """A bar and the figures beneath it, redrawn in place."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._tally = Tally(0, 0, 0)
-        self._bar = Progress(
-            TextColumn("{task.fields[place]}"),
-            BarColumn(None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[eta]}"),
-        )
-        self._task = self._bar.add_task("", total=None, place="", eta="")
-        self._console = Console(file=stream, highlight=False)
-        # Our own drawing: a thread that draws by itself would read figures half written.
-        self._live = Live(console=self._console, auto_refresh=False, get_renderable=self._render)
-        self._drawn = 0.0
-
-    def begin(self, epochs: int, steps: int, done: int) -> None:
-        """Start drawing."""
-        self._tally = Tally(epochs, steps, done)
-        self._live.start()
-        self._draw()
-
-    def step(self, record: Record) -> None:
-        """Draw, a few times a second at most."""
-        self._tally.step(record)
-        if time.monotonic() - self._drawn > 0.2:
-            self._draw()
-
-    def epoch(self, record: Record) -> None:
-        """Leave a line behind for each epoch."""
-        self._tally.epoch(record)
-        self._console.print(f"{self._tally.place()}  {self._tally.figures()}")
-        self._draw()
-
-    def note(self, text: str) -> None:
-        """Print it above the bar."""
-        self._console.print(Text(text, style="yellow"))
-
-    def close(self) -> None:
-        """Draw for the last time, and give the terminal back."""
-        if self._live.is_started:
-            self._draw()
-            self._live.stop()
-
-    def _draw(self) -> None:
-        self._drawn = time.monotonic()
-        self._live.refresh()
-
-    def _render(self) -> Group:
-        tally = self._tally
-        self._bar.update(
-            self._task,
-            total=tally.steps or None,
-            completed=tally.done,
-            place=tally.place(),
-            eta=f"ETA {duration(tally.remaining())}",
-        )
-        return Group(self._bar, Text(tally.figures()))
+        """Close the bar."""
+        self._bar.close()

@@ -1,4 +1,4 @@
-"""Where a result comes from: enough to repeat it, and nothing about who ran it or where."""
+"""Provenance: what it takes to repeat a result, and nothing about who ran it or where."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES = ("torch", "numpy", "safetensors", "pyarrow", "scikit-learn", "pydant
 
 
 def provenance(seed: int, command: Sequence[str] | None = None) -> dict[str, Any]:
-    """The cause of a result, as plain JSON: commit, versions, hardware, seed and command.
+    """The provenance of a result, as plain JSON: commit, versions, hardware, seed and command.
 
     Host names, user names and directories are left out, so that it can be published.
     """

@@ -12,15 +12,16 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError, RecordError
-from cutlayer.training.lock import lock
+from cutlayer.files import locked_log, reason
 
 
 class RecordWriter:
-    """Appends records to a file. Each is on its way to the disk before the call returns.
+    """Appends records to a file, each with one unbuffered write. Locks the file for this process.
 
     >>> with RecordWriter("run/records.jsonl") as records:
     ...     records.step({"global_step": 1, "loss": 2.3})
@@ -28,18 +29,13 @@ class RecordWriter:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab", buffering=0)
-        except OSError as error:
-            raise FileError(f"{self.path}: records cannot be written there ({error.strerror})") from error
-        try:
-            lock(self._file, f"{self.path}: another process is training this run; wait for it")
+        with ExitStack() as resources:
+            self._file = resources.enter_context(
+                locked_log(self.path, f"{self.path}: another process is training this run; wait for it")
+            )
             # A killed process may have left half a line, and the next record must not go on from there.
             self.truncate_after(math.inf)
-        except Exception:
-            self.close()
-            raise
+            self._resources = resources.pop_all()
 
     def step(self, record: Mapping[str, Any]) -> None:
         """Record one training step."""
@@ -71,8 +67,8 @@ class RecordWriter:
             raise self._unwritten(error) from error
 
     def close(self) -> None:
-        """Finish. Nothing is lost without it."""
-        self._file.close()
+        """Close the file and release its lock."""
+        self._resources.close()
 
     def __enter__(self) -> RecordWriter:
         return self
@@ -93,7 +89,7 @@ class RecordWriter:
 
     def _unwritten(self, error: OSError) -> FileError:
         return FileError(
-            f"{self.path}: cannot be written ({error.strerror}); free some space and resume the run"
+            f"{self.path}: cannot be written ({reason(error)}); free some space and resume the run"
         )
 
 

@@ -13,9 +13,10 @@ from cutlayer.aggregation.base import Aggregation
 from cutlayer.aggregation.orders import Orders
 from cutlayer.aggregation.remote import RemoteAggregation
 from cutlayer.aggregation.service import SPLIT_SERVER
+from cutlayer.config.resolve import refuse_existing_run
 from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.build import (
     make_client,
@@ -49,8 +50,7 @@ def serve(
 ) -> Result:
     """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
     directory = Path(config.output.dir)
-    if not resume and (directory / "records.jsonl").exists():
-        raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
+    refuse_existing_run(directory, resume)
     _check(config, listening)
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None

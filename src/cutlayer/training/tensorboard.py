@@ -36,7 +36,7 @@ class TensorBoard:
         self._log("epoch", record)
 
     def close(self) -> None:
-        """Write what is still held back."""
+        """Flush and close the event file."""
         # If there is no room for it, the records have it all, and what ended the run is worth more.
         with suppress(OSError):
             self._writer.close()

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
+from cutlayer.config.resolve import refuse_existing_run
 from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
-from cutlayer.errors import FileError
 from cutlayer.interrupt import Interrupt
 from cutlayer.training.build import build_trainer
 from cutlayer.training.gradient_bias import BiasTracker
@@ -33,8 +33,7 @@ def train(
     same afterwards as before. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
     """
     directory = Path(config.output.dir)
-    if not resume and (directory / "records.jsonl").exists():
-        raise FileError(f"{directory}: there is a run already; resume it, or choose another directory")
+    refuse_existing_run(directory, resume)
     with torch.random.fork_rng(devices=[]):
         run = local_run(config, data)
         tracker = BiasTracker(run, every=config.train.track_bias)

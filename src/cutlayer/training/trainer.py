@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import DivergedError, NonFiniteError, RollbackError
-from cutlayer.files import write_whole
+from cutlayer.files import write_atomically
 from cutlayer.interrupt import Interrupt
 from cutlayer.server.results import Evaluation
 from cutlayer.training import checkpoint
@@ -122,10 +122,10 @@ class Trainer:
         if resume:
             self._restore()
         self._records.truncate_after(self.run.number)
-        write_whole(self._directory / "config.toml", self._outputs.settings)
+        write_atomically(self._directory / "config.toml", self._outputs.settings)
         self.run.clients.data_spec.write(self._directory)
         about = json.dumps(provenance(self._outputs.seed), indent=2) + "\n"
-        write_whole(self._directory / "provenance.json", about)
+        write_atomically(self._directory / "provenance.json", about)
         if self._outputs.tensorboard:
             self._tensorboard = TensorBoard(
                 self._directory / "tensorboard", self.run.number if resume else None

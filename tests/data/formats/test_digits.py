@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from cutlayer.data import load, load_both, statistics
-from cutlayer.data.known import measure
+from cutlayer.data.known_datasets import measure
 from cutlayer.errors import DataError
 
 

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from cutlayer.errors import ConfigError
-from cutlayer.report.compare import summarize
+from cutlayer.report.run_summary import summarize
 from cutlayer.reproduce.convergence.curves import read_curves
 from cutlayer.reproduce.convergence.grid import Run, choose, grid, short
-from cutlayer.reproduce.convergence.one_run import prepare, tidy, train_run
-from cutlayer.reproduce.convergence.pool import train_all
+from cutlayer.reproduce.convergence.process_pool import train_all
+from cutlayer.reproduce.convergence.run_process import prepare, tidy, train_run
 from cutlayer.reproduce.policies import Policy, policies, training_policies
 from cutlayer.training import checkpoint, records
 from cutlayer.training.train import train

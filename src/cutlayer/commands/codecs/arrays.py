@@ -1,7 +1,5 @@
 """Tensors in files: .npy and .safetensors, read and written so that nothing is half done."""
 
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import FileError
+from cutlayer.files import atomic_path
 
 KINDS = (".npy", ".safetensors")
 
@@ -80,22 +79,8 @@ def write_safely(path: Path, write: Callable[[Path], object], *, force: bool) ->
     """Let `write` fill a temporary file, then move it into place: the file is there whole, or not at all."""
     if path.exists() and not force:
         raise FileError(f"{path} exists; choose another name or pass --force")
-    try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror}") from None
-    os.close(handle)
-    try:
-        write(Path(temporary))
-        # mkstemp makes files for the owner only; give this one what an ordinary file would have.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(temporary).chmod(0o666 & ~umask)
-        Path(temporary).replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with atomic_path(path) as temporary:
+        write(temporary)
 
 
 def _save_npy(path: Path, x: Tensor) -> None:

@@ -65,7 +65,7 @@ def aggregate(
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "aggregating", "network")
-    from cutlayer.config.resolve import settle
+    from cutlayer.config.resolve import resolve_config
     from cutlayer.training.aggregate import aggregate as aggregate_run
     from cutlayer.wire import log
     from cutlayer.wire.grpc.server import Listening
@@ -73,7 +73,7 @@ def aggregate(
 
     flags: dict[str, Any] = {"train.clients": clients, "output.dir": str(out)}
     given = {name: value for name, value in flags.items() if value is not None}
-    settled = settle(config, recipe, given, overrides or [], False)
+    settled = resolve_config(config, recipe, given, overrides or [], False)
     screen = show.console(stderr=True)
 
     def note(text: str) -> None:

@@ -164,8 +164,8 @@ def serve(
     quiet_grpc()
     need("pydantic", "training")
     need("grpc", "serving", "network")
-    from cutlayer.config.resolve import free_directory, settle
-    from cutlayer.report.compare import summarize
+    from cutlayer.config.resolve import refuse_existing_run, resolve_config
+    from cutlayer.report.run_summary import summarize
     from cutlayer.training import progress
     from cutlayer.training.serve import serve as serve_run
     from cutlayer.wire import log
@@ -184,8 +184,8 @@ def serve(
         "output.dir": None if out is None else str(out),
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    settled = settle(config, recipe, given, overrides or [], resume)
-    free_directory(settled, resume)
+    settled = resolve_config(config, recipe, given, overrides or [], resume)
+    refuse_existing_run(settled.output.dir, resume)
     screen = show.console(stderr=True)
 
     def ready(port: int) -> None:

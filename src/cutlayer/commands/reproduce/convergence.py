@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -93,7 +92,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
         need("pydantic", "training")
         from cutlayer.reproduce.convergence.grid import grid
         from cutlayer.reproduce.convergence.grid_result import conclude
-        from cutlayer.reproduce.convergence.pool import train_all
+        from cutlayer.reproduce.convergence.process_pool import train_all
 
         runs = grid(
             scale,
@@ -110,8 +109,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
             told = "stopped; every run is saved, and the same command goes on from there"
             show.console(stderr=True).print(told, soft_wrap=True)
             raise typer.Exit(130) from None
-        view = import_module(f"cutlayer.reproduce.{name}")
-        result = conclude(name, scale, out, view.findings(out))
+        result = conclude(name, scale, out)
         if as_json:
             show.print_json(result.to_json())
         else:

@@ -78,13 +78,13 @@ def perform(
 ) -> None:
     """Run an experiment for a person or a program, and show what it found."""
     from cutlayer.codecs import codec as parse
-    from cutlayer.reproduce.bar import bar
     from cutlayer.reproduce.experiment import Request, run
+    from cutlayer.training.progress_bar import progress_bar
 
     specs = tuple(str(parse(spec)) for spec in codec or ())
     request = Request(scale, root, out, jobs, threads, seed, specs)
     try:
-        result = run(experiment, request, bar(quiet=as_json))
+        result = run(experiment, request, progress_bar(quiet=as_json))
     except KeyboardInterrupt:
         told = "stopped; finished cells are kept, and the same command goes on from them"
         show.console(stderr=True).print(told, soft_wrap=True)

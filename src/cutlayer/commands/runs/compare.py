@@ -13,7 +13,7 @@ from cutlayer.commands import show
 from cutlayer.imports import need
 
 if TYPE_CHECKING:
-    from cutlayer.report.compare import Summary
+    from cutlayer.report.run_summary import Summary
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +33,7 @@ def compare(
       cutlayer compare runs/* --json
     """
     need("pydantic", "reading a run")
-    from cutlayer.report.compare import summarize
+    from cutlayer.report.run_summary import summarize
 
     found = [summarize(run) for run in runs]
     if as_json:

@@ -58,10 +58,10 @@ def report(
       cutlayer report runs/dense runs/ms --format svg --plots bytes --out accuracy-bytes.svg
     """
     need("pydantic", "reading a run")
-    from cutlayer.report.files import FORMATS, write
-    from cutlayer.report.sources import gather
+    from cutlayer.report.find_results import find_results
+    from cutlayer.report.formats import FORMATS, write_report
 
-    written = write(gather(places), form, out or Path(FORMATS[form]), plots)
+    written = write_report(find_results(places), form, out or Path(FORMATS[form]), plots)
     if as_json:
         show.print_json({"files": [str(path) for path in written]})
         return

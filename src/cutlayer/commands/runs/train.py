@@ -87,7 +87,7 @@ def train(
     if quiet and as_json:
         raise ConfigError("--quiet and --json exclude each other; give one of them")
     need("pydantic", "training")
-    from cutlayer.config.resolve import settle
+    from cutlayer.config.resolve import resolve_config
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -112,7 +112,7 @@ def train(
         "output.dir": None if out is None else str(out),
     }
     given = {key: value for key, value in flags.items() if value is not None}
-    settled = settle(config, recipe, given, overrides or [], resume)
+    settled = resolve_config(config, recipe, given, overrides or [], resume)
     run(settled, resume, "quiet" if quiet else "json" if as_json else "auto")
 
 
@@ -126,13 +126,13 @@ def _every(text: str) -> int:
 
 def run(settled: Config, resume: bool, mode: Mode) -> None:
     """Train as settled, telling in the given mode what happens."""
-    from cutlayer.config.resolve import free_directory
+    from cutlayer.config.resolve import refuse_existing_run
     from cutlayer.protocol.build import prepare_data
-    from cutlayer.report.compare import summarize
+    from cutlayer.report.run_summary import summarize
     from cutlayer.training import progress
     from cutlayer.training.train import train as train_run
 
-    free_directory(settled, resume)
+    refuse_existing_run(settled.output.dir, resume)
     for_people = mode == "auto"
     screen = show.console()
     data = prepare_data(settled)

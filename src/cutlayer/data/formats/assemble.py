@@ -1,4 +1,4 @@
-"""From records that were found to a data set: choose, decode once, keep in memory or on disk."""
+"""Make a data set from encoded images: select the split, decode once, keep in memory or on disk."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from cutlayer.data.dataset import Dataset
 from cutlayer.data.formats.cache import cached
 from cutlayer.data.formats.decode import Pixels, decode_all, probe
 from cutlayer.data.formats.encoded import Records
-from cutlayer.data.known import identify
-from cutlayer.data.request import Request
+from cutlayer.data.known_datasets import identify
+from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out, stratified
 from cutlayer.errors import DataError
 
@@ -23,32 +23,32 @@ from cutlayer.errors import DataError
 _PROBES = 8
 
 
-def assemble(path: Path, records: Records, held_out: bool, request: Request) -> Dataset:
+def assemble(path: Path, records: Records, held_out: bool, options: LoadOptions) -> Dataset:
     """Decode the requested split of the records into a data set."""
     records.check()
     everything = torch.arange(len(records.labels))
     chosen = everything
     if held_out:
-        chosen = hold_out(records.labels, request.split, request.test_fraction, request.split_seed, str(path))
-    if request.limit is not None and request.limit < len(chosen):
+        chosen = hold_out(records.labels, options.split, options.test_fraction, options.split_seed, str(path))
+    if options.limit is not None and options.limit < len(chosen):
         labels = records.labels[chosen]
-        chosen = chosen[stratified(labels, request.limit, request.split_seed)]
+        chosen = chosen[stratified(labels, options.limit, options.split_seed)]
 
     # From all records, not the chosen: train and test held out of them must come out alike.
     looked_at = everything[:: max(1, len(everything) // _PROBES)]
     shape = (
         len(chosen),
-        *probe(list(records.read(looked_at)), request.size, request.channels),
+        *probe(list(records.read(looked_at)), options.size, options.channels),
     )
 
     def fill(out: Pixels) -> None:
-        decode_all(out, records.read(chosen), request.size, request.workers, request.progress)
+        decode_all(out, records.read(chosen), options.size, options.workers, options.progress)
 
-    if request.cache_dir is not None:
+    if options.cache_dir is not None:
         # The chosen records stand for split, seed and limit, which only matter through them.
         digest = hashlib.sha256(chosen.numpy().tobytes()).hexdigest()
-        settings = f"size={request.size} records={digest}"
-        images = cached(request.cache_dir, records.files, settings, shape, fill)
+        settings = f"size={options.size} records={digest}"
+        images = cached(options.cache_dir, records.files, settings, shape, fill)
     else:
         images = _allocate(shape, path)
         fill(images.numpy())

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import secrets
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from cutlayer.data.formats.decode import Pixels
 from cutlayer.errors import FileError
+from cutlayer.files import atomic_path
 
 # Part of every key: raise it when the same files would decode to other pixels.
 _VERSION = 1
@@ -42,9 +42,8 @@ def cached(
     size = len(header) + int(np.prod(shape))
     if not _is_whole(target, header, size):
         try:
-            cache_dir.mkdir(parents=True, exist_ok=True)
             _write(target, header, size, shape, fill)
-        except OSError as error:
+        except FileError as error:
             raise FileError(
                 f"{cache_dir}: the image cache cannot be written ({error}); it needs "
                 f"{size / 1e9:.1f} GB: choose another cache_dir or free some space"
@@ -81,17 +80,13 @@ def _is_whole(target: Path, header: bytes, size: int) -> bool:
 def _write(
     target: Path, header: bytes, size: int, shape: tuple[int, ...], fill: Callable[[Pixels], None]
 ) -> None:
-    partial = target.with_name(f"{target.stem}.{os.getpid()}-{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("xb") as file:
+    with atomic_path(target, parents=True) as temporary:
+        with temporary.open("wb") as file:
             file.write(header)
             file.truncate(size)
             # Without the space reserved, a full disk would kill the process in mid-write.
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
-        images = np.memmap(partial, np.uint8, "r+", len(header), shape)
+        images = np.memmap(temporary, np.uint8, "r+", len(header), shape)
         fill(images)
         images.flush()
-        partial.replace(target)
-    finally:
-        partial.unlink(missing_ok=True)

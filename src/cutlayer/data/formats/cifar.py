@@ -10,8 +10,8 @@ import torch
 
 from cutlayer.data.dataset import Dataset, check_labels
 from cutlayer.data.formats.cifar_files import LAYOUTS, Layout, find_cifar, read_files
-from cutlayer.data.formats.plain_pickle import read_plain
-from cutlayer.data.request import Request
+from cutlayer.data.formats.cifar_pickle import read_cifar_pickle
+from cutlayer.data.load_options import LoadOptions
 from cutlayer.errors import DataError
 
 _SIDE = 32
@@ -21,14 +21,14 @@ _PIXELS = 3 * _SIDE * _SIDE
 _Batch = tuple[npt.NDArray[np.uint8], list[int]]
 
 
-def load_cifar(path: Path, request: Request) -> Dataset:
+def load_cifar(path: Path, options: LoadOptions) -> Dataset:
     """Load one split; `path` is an archive, its extracted folder, or the folder with either."""
     found = find_cifar(path)
     if found is None:
         archives = ", ".join(layout.archive for layout in LAYOUTS)
         raise DataError(f"{path}: no CIFAR files here; expected one of {archives}, or its content")
     place, layout = found
-    wanted = layout.train if request.split == "train" else layout.test
+    wanted = layout.train if options.split == "train" else layout.test
     files = read_files(place, {*wanted, layout.names_file})
     missing = [name for name in wanted if name not in files]
     if missing:
@@ -53,7 +53,7 @@ def load_cifar(path: Path, request: Request) -> Dataset:
 
 
 def _read_python(data: bytes, layout: Layout, where: str) -> _Batch:
-    table = read_plain(data, where)
+    table = read_cifar_pickle(data, where)
     pixels, labels = table.get("data"), table.get(str(layout.labels_key))
     if not isinstance(pixels, np.ndarray) or not isinstance(labels, list):
         raise DataError(
@@ -96,7 +96,7 @@ def _class_names(data: bytes | None, layout: Layout, place: Path) -> tuple[str, 
     if layout.names_key is None:
         names: object = data.decode("latin-1").split()
     else:
-        names = read_plain(data, f"{place}: {layout.names_file}").get(layout.names_key)
+        names = read_cifar_pickle(data, f"{place}: {layout.names_file}").get(layout.names_key)
     if not isinstance(names, list) or len(names) != layout.classes:
         return None
     names = [name.decode("latin-1") if isinstance(name, bytes) else name for name in names]

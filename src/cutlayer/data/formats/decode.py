@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cutlayer.data.formats.encoded import Record
-from cutlayer.data.request import Progress
+from cutlayer.data.load_options import Progress
 from cutlayer.errors import DataError
 from cutlayer.imports import need
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from cutlayer.data.dataset import Dataset
-from cutlayer.data.request import Request
+from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out
 from cutlayer.imports import need
 
@@ -17,12 +17,12 @@ _TEST_FRACTION = 0.2
 _SCALE = 15
 
 
-def load_digits(request: Request) -> Dataset:
+def load_digits(options: LoadOptions) -> Dataset:
     """Load the train or the test part of digits."""
     table = need("sklearn.datasets", "the digits data set").load_digits()
     images = torch.from_numpy(table.images).mul(_SCALE).to(torch.uint8).unsqueeze(1)
     labels = torch.from_numpy(table.target).long()
-    chosen = hold_out(labels, request.split, _TEST_FRACTION, _SPLIT_SEED, "digits")
+    chosen = hold_out(labels, options.split, _TEST_FRACTION, _SPLIT_SEED, "digits")
     return Dataset(
         images=images[chosen],
         labels=labels[chosen],

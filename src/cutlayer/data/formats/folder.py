@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.formats.encoded import Record, Records
-from cutlayer.data.request import Split
+from cutlayer.data.load_options import Split
 from cutlayer.errors import DataError
 
 SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")

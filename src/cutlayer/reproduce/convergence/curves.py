@@ -1,4 +1,4 @@
-"""What the runs of the convergence experiment reached, epoch by epoch, and what that had cost by then."""
+"""Learning curves from the records of runs: accuracy, loss and traffic at the end of each epoch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from cutlayer.config.recipes import CUTS
 from cutlayer.config.schema import CodecConfig, Config
 from cutlayer.errors import FileError
-from cutlayer.reproduce.convergence.one_run import DIVERGED
-from cutlayer.reproduce.policies import labels, ways
+from cutlayer.reproduce.convergence.run_process import DIVERGED
+from cutlayer.reproduce.policies import canonical, labels
 from cutlayer.training import records
 from cutlayer.training.load_run import settings
 from cutlayer.wire.link.model import parse_links
@@ -22,7 +22,7 @@ BASELINE = "none"
 
 @dataclass(frozen=True)
 class Point:
-    """The end of an epoch. All costs are from the beginning; evaluation is not among them."""
+    """The end of an epoch. Costs are cumulative, without those of evaluation."""
 
     epoch: float
     train_loss: float
@@ -67,7 +67,7 @@ class Curve:
         return max(point.accuracy for point in self.points)
 
     def reach(self, accuracy: float) -> Point | None:
-        """The first epoch at whose end the accuracy was there; None if there is none."""
+        """The end of the first epoch with at least this accuracy; None if there is none."""
         # Means of the same accuracies may differ in their last bits.
         return next((point for point in self.points if point.accuracy >= accuracy - 1e-9), None)
 
@@ -88,7 +88,7 @@ def read_curves(out: Path) -> list[Curve]:
 
 
 def _of_other_lengths(curves: list[Curve]) -> list[Curve]:
-    """The same curves. Those with more or fewer epochs than the baseline say so: rows of their own."""
+    """The same curves. Those with another number of epochs than the baseline have it in their label."""
     usual = {(c.task, c.cut): c.epochs for c in curves if c.label == BASELINE}
     return [
         c
@@ -120,7 +120,7 @@ def read_curve(directory: Path) -> Curve | None:
 
 
 def _label(config: CodecConfig) -> str:
-    specs = (*ways(config.up, config.down, config.sync), config.rate)
+    specs = (*canonical(config.up, config.down, config.sync), config.rate)
     named = zip(("", "down=", "sync=", "rate="), specs, strict=True)
     return _LABELS.get(specs) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
 

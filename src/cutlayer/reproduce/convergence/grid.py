@@ -101,7 +101,7 @@ def grid(
     seeds: Sequence[int] = (0,),
     tasks: Sequence[str] = (),
 ) -> list[Run]:
-    """The chosen runs, in the order in which they are run: a table is complete cut by cut."""
+    """The chosen runs in order of execution: all policies of a cut before the next cut."""
     known = [task.name for task in TASKS[scale]]
     _all_known("task", tasks, known)
     _all_known("cut", cuts, CUTS)
@@ -118,14 +118,14 @@ def grid(
 
 
 def choose(policies: Sequence[Policy], names: Sequence[str]) -> list[Policy]:
-    """The policies of these short names; all without names."""
+    """The policies with these short names; without names, all."""
     by_name = {short(policy): policy for policy in policies}
     _all_known("policy", names, by_name)
     return [policy for name, policy in by_name.items() if not names or name in names]
 
 
 def short(policy: Policy) -> str:
-    """The policy's name as a part of a file's name."""
+    """The policy's name for use in a file name."""
     return SHORT.get(policy.label) or re.sub(r"[^A-Za-z0-9.]+", "-", policy.spec).strip("-.")
 
 

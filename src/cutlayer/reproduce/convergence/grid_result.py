@@ -1,18 +1,27 @@
-"""From the runs of the grid to a result in its folder, with what made them."""
+"""The result of a grid of runs: findings with their provenance, written to a folder."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from cutlayer.reproduce.convergence import accuracy, traffic
 from cutlayer.reproduce.convergence.grid import LINK, TASKS
 from cutlayer.reproduce.results import Findings, Result
 from cutlayer.training.provenance import provenance
 
+#: What the same runs are evaluated for.
+FINDINGS: dict[str, Callable[[Path], Findings]] = {
+    "convergence": accuracy.findings,
+    "traffic": traffic.findings,
+}
 
-def conclude(name: str, scale: str, out: Path, found: Findings) -> Result:
+
+def conclude(name: str, scale: str, out: Path) -> Result:
     """Write `<out>/<name>/`. The runs may come from several commands; all are named."""
+    found = FINDINGS[name](out)
     causes = [_read(path) for path in sorted((out / "convergence" / "runs").glob("*/provenance.json"))]
     commands = dict.fromkeys(str(cause["command"]) for cause in causes)
     result = Result(
@@ -40,5 +49,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _typed(command: str) -> str:
-    """The program by its name, however it was started."""
+    """The command as a user types it, however the program was started."""
     return f"cutlayer {command.partition(' ')[2]}"

@@ -47,8 +47,8 @@ _PAPER = (
 Groups = dict[tuple[str, str], dict[str, list[Curve]]]
 
 
-class Race:
-    """A policy against the baseline, on the seeds that both have."""
+class Comparison:
+    """A policy compared with the baseline, on the seeds that both have."""
 
     def __init__(self, ours: Sequence[Curve], theirs: Sequence[Curve], tolerance: float) -> None:
         mine, base = mean(ours), mean(theirs)
@@ -63,7 +63,7 @@ class Race:
         self.reached = None if mine.diverged else mine.reach(self.target)
 
     def saved(self, cost: str) -> str:
-        """The multiple, as the paper prints it."""
+        """The multiple saved, in the paper's notation."""
         if self.reached is None:
             return INF
         return f"{getattr(self.baseline, cost) / getattr(self.reached, cost):.2f}x"
@@ -86,12 +86,12 @@ def findings(out: Path) -> Findings:
     return Findings("Traffic to reach the baseline's accuracy (Table 1)", _claims(groups), tables, plots)
 
 
-def _races(group: dict[str, list[Curve]], tolerance: float) -> dict[str, Race]:
+def _races(group: dict[str, list[Curve]], tolerance: float) -> dict[str, Comparison]:
     races = {}
     for label, runs in group.items():
         ours, theirs = shared_seeds(runs, [run for run in group.get(BASELINE, []) if not run.diverged])
         if ours:
-            races[label] = Race(ours, theirs, tolerance)
+            races[label] = Comparison(ours, theirs, tolerance)
     return races
 
 
@@ -132,7 +132,7 @@ def _by_seed(groups: Groups) -> Table:
                 if label == BASELINE or run.seeds not in base:
                     continue
                 theirs = base[run.seeds]
-                races = [Race([run], [theirs], tolerance) for tolerance in TOLERANCES]
+                races = [Comparison([run], [theirs], tolerance) for tolerance in TOLERANCES]
                 row: list[object] = [run.task, run.cut, label, run.seeds[0], theirs.best, races[0].best]
                 rows.append(row + [race.saved("smashed") for race in races])
     return Table("by-seed", "Multiples of smashed data saved, seed by seed", columns, rows)
@@ -188,7 +188,7 @@ def _without(table: Table, column: str) -> Table:
     return Table(table.id, table.title, columns, rows)
 
 
-def _summary(races: Sequence[Race]) -> str:
+def _summary(races: Sequence[Comparison]) -> str:
     return ", ".join(f"{race.label} {race.cut} {race.saved('smashed')}" for race in races)
 
 

@@ -20,14 +20,14 @@ from cutlayer.analysis import (
     share_interval,
 )
 from cutlayer.codecs import Codec, codec, decode
-from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
-from cutlayer.reproduce.cells import Record
+from cutlayer.reproduce import trained_models
+from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.bias_findings import findings
 from cutlayer.reproduce.policies import Policy, policies
 from cutlayer.reproduce.results import Findings
 from cutlayer.reproduce.scales import IMAGE_SETS, ImageSet, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "bias"
 
@@ -58,9 +58,9 @@ def sets(request: Request) -> tuple[ImageSet, ...]:
     return tuple(s for s in IMAGE_SETS[request.scale] if s.labelled)[: SETS[request.scale]]
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
-    models.prepare(request, sets(request), bar)
+    trained_models.prepare(request, sets(request), bar)
 
 
 def rows(request: Request) -> list[Policy]:
@@ -74,7 +74,7 @@ def cells(request: Request) -> list[Cell]:
     return [
         Cell(f"{s.name}/{at}/{p.spec}", measure, {"images": s.name, "at": at, "spec": p.spec})
         for s in sets(request)
-        for at in models.CUTS
+        for at in trained_models.CUTS
         for p in rows(request)
     ]
 
@@ -82,10 +82,10 @@ def cells(request: Request) -> list[Cell]:
 def probes(request: Request, images: ImageSet, at: str) -> Any:
     """A probe for each batch, one at a time; the model is in training mode, as when it is trained."""
     count, size, _ = SIZES[request.scale]
-    client, server = models.parts(request, images, at)
+    client, server = trained_models.parts(request, images, at)
     client.train()
     server.train()
-    for x, y in models.batches(request, images, "train", count, size):
+    for x, y in trained_models.batches(request, images, "train", count, size):
         yield Probe((client, server), x, y)
 
 
@@ -97,7 +97,7 @@ def true_gradients(request: Request, images: ImageSet, at: str) -> tuple[Gradien
 
 def measure(request: Request, images: str, at: str, spec: str) -> Record:
     """One codec at one cut: every batch once, and the first one many times if the codec is random."""
-    which, chosen = codec(spec), models.image_set(request, images)
+    which, chosen = codec(spec), trained_models.image_set(request, images)
     true = true_gradients(request, chosen, at)
     record: Record = {}
     compressed = []

@@ -1,4 +1,4 @@
-"""What compressed gradients say about Theorem 1, Lemma 1 and the condition of Theorem 2."""
+"""Theorem 1, Lemma 1 and the condition of Theorem 2, checked on the measured gradients."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cutlayer.reproduce.experiment import Records
-from cutlayer.reproduce.measurements.error_claims import exceptions, verdict
-from cutlayer.reproduce.models import CUTS
+from cutlayer.reproduce.measurements.error_findings import exceptions, verdict
 from cutlayer.reproduce.results import Axis, Claim, Findings, Plot, Series, Table
+from cutlayer.reproduce.trained_models import CUTS
 
 
 def findings(records: Records, labels: Mapping[str, str], unbiased: Sequence[str]) -> Findings:

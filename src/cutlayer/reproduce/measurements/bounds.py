@@ -12,14 +12,14 @@ from cutlayer.analysis import conditions as theorem_3
 from cutlayer.analysis.bounds import filtered, tight_qu
 from cutlayer.codecs import codec
 from cutlayer.codecs.base import kept
-from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
-from cutlayer.reproduce.cells import Record
+from cutlayer.reproduce import trained_models
+from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.bounds_findings import findings
 from cutlayer.reproduce.policies import added
 from cutlayer.reproduce.results import Findings
 from cutlayer.reproduce.scales import IMAGE_SETS, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "bounds"
 
@@ -40,16 +40,16 @@ def settings(request: Request) -> dict[str, Any]:
     return {"forms": FORMS[request.scale], "tensors": UNITS[request.scale]}
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
-    models.prepare(request, IMAGE_SETS[request.scale], bar)
+    trained_models.prepare(request, IMAGE_SETS[request.scale], bar)
 
 
 def cells(request: Request) -> list[Cell]:
     """See `Experiment`."""
     found = []
     for images in IMAGE_SETS[request.scale]:
-        for at in models.CUTS:
+        for at in trained_models.CUTS:
             for scope in SCOPES:
                 where = {"images": images.name, "at": at, "scope": scope}
                 prefix = "/".join(where.values())
@@ -66,7 +66,7 @@ def cells(request: Request) -> list[Cell]:
 
 def tensors(request: Request, images: str, at: str, scope: str) -> list[Tensor]:
     """The tensors x: whole batches, or single samples."""
-    maps = models.features(request, models.image_set(request, images), at)
+    maps = trained_models.features(request, trained_models.image_set(request, images), at)
     batches, samples = UNITS[request.scale]
     return list(maps[:batches]) if scope == "batch" else [s[None] for s in maps[0][:samples]]
 

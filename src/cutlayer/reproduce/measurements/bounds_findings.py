@@ -1,9 +1,9 @@
-"""What the measured errors say about the paper's bounds and about Theorem 3."""
+"""The paper's error bounds and Theorem 3, checked on the measured errors."""
 
 from __future__ import annotations
 
 from cutlayer.reproduce.experiment import Records
-from cutlayer.reproduce.measurements.error_claims import exceptions, verdict
+from cutlayer.reproduce.measurements.error_findings import exceptions, verdict
 from cutlayer.reproduce.results import Axis, Claim, Findings, Plot, Series, Table
 
 _METHODS = {

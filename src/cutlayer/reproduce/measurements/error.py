@@ -7,14 +7,14 @@ from typing import Any
 
 from cutlayer.analysis import at_rate, compression_error
 from cutlayer.codecs import codec
-from cutlayer.reproduce import models
-from cutlayer.reproduce.bar import Bar
-from cutlayer.reproduce.cells import Record
+from cutlayer.reproduce import trained_models
+from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
-from cutlayer.reproduce.measurements.error_claims import claims
+from cutlayer.reproduce.measurements.error_findings import claims
 from cutlayer.reproduce.policies import OURS, PAPER, added
 from cutlayer.reproduce.results import Axis, Findings, Plot, Series, Table
 from cutlayer.reproduce.scales import IMAGE_SETS, Scale
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "error"
 
@@ -39,9 +39,9 @@ def settings(request: Request) -> dict[str, Any]:
     return {"rates": RATES[request.scale], "sets": [s.name for s in IMAGE_SETS[request.scale]]}
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`."""
-    models.prepare(request, IMAGE_SETS[request.scale], bar)
+    trained_models.prepare(request, IMAGE_SETS[request.scale], bar)
 
 
 def rows(request: Request) -> list[tuple[str, str]]:
@@ -73,7 +73,7 @@ def cells(request: Request) -> list[Cell]:
     return [
         Cell(f"{images.name}/{at}/{spec}", measure, {"images": images.name, "at": at, "spec": spec})
         for images in IMAGE_SETS[request.scale]
-        for at in models.CUTS
+        for at in trained_models.CUTS
         for _, spec in rows(request)
     ]
 
@@ -81,7 +81,7 @@ def cells(request: Request) -> list[Cell]:
 def measure(request: Request, images: str, at: str, spec: str) -> Record:
     """One codec on the feature maps of one cut."""
     which = codec(spec)
-    maps = models.features(request, models.image_set(request, images), at)
+    maps = trained_models.features(request, trained_models.image_set(request, images), at)
     found = [compression_error(x, which, seed=request.seed + i) for i, x in enumerate(maps)]
     signed = any(bool((x < 0).any()) for x in maps)
     return {
@@ -101,7 +101,7 @@ def conclude(request: Request, records: Records) -> Findings:
     """See `Experiment`."""
     table_rows, plots = [], []
     for images in IMAGE_SETS[request.scale]:
-        for at in models.CUTS:
+        for at in trained_models.CUTS:
             lines: dict[str, list[tuple[float, float, float]]] = {}
             for family, spec in rows(request):
                 r = records[f"{images.name}/{at}/{spec}"]

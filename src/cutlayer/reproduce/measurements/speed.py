@@ -14,14 +14,14 @@ from torch import Tensor
 
 from cutlayer.codecs import codec, decode
 from cutlayer.errors import ConfigError
-from cutlayer.reproduce.bar import Bar
-from cutlayer.reproduce.cells import Record
+from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Records, Request
 from cutlayer.reproduce.measurements.speed_findings import findings
 from cutlayer.reproduce.policies import added
 from cutlayer.reproduce.results import Findings
 from cutlayer.reproduce.scales import Scale
 from cutlayer.tools.bench import best
+from cutlayer.training.progress_bar import ProgressBar
 
 name = "time"
 
@@ -63,7 +63,7 @@ def settings(request: Request) -> dict[str, Any]:
     return {"grid": GRIDS[request.scale], "threads": request.threads}
 
 
-def prepare(request: Request, bar: Bar) -> None:
+def prepare(request: Request, bar: ProgressBar) -> None:
     """See `Experiment`. Nothing: the tensors are made on the spot."""
 
 

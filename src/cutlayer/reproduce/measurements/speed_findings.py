@@ -1,4 +1,4 @@
-"""Exponents of time against d and k, and what they say about the paper's orders."""
+"""The paper's time complexities, checked by fitted exponents of time against d and k."""
 
 from __future__ import annotations
 

@@ -1,13 +1,12 @@
-"""Files that only their owner may read, whole or absent."""
+"""Keys and tokens as files that only their owner may read, and certificates that all may."""
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from cutlayer.errors import FileError
+from cutlayer.files import write_atomically
 
 SECRET = 0o600
 PUBLIC = 0o644
@@ -19,20 +18,4 @@ def write_all(files: Mapping[Path, tuple[bytes, int]], *, force: bool) -> None:
         if path.exists() and not force:
             raise FileError(f"{path}: is there already; choose another --dir, or replace it with --force")
     for path, (content, mode) in files.items():
-        write(path, content, mode)
-
-
-def write(path: Path, content: bytes, mode: int) -> None:
-    """Write one file. It never exists with more rights than `mode` gives, nor half written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # made as 0600
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            Path(temporary).chmod(mode)
-            Path(temporary).replace(path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise FileError(f"{path}: cannot be written ({error.strerror})") from error
+        write_atomically(path, content, mode=mode, parents=True)

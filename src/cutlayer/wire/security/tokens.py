@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlayer.errors import CredentialError, FileError
+from cutlayer.files import write_atomically
 from cutlayer.wire.security.certs import check_client_name
 from cutlayer.wire.security.pem import read
-from cutlayer.wire.security.private_files import SECRET, write, write_all
+from cutlayer.wire.security.private_files import SECRET, write_all
 
 PREFIX = "cutlayer-"
 #: What a token looks like. Logs blot out everything of this form.
@@ -44,7 +45,7 @@ def make(directory: Path, names: Iterable[str], *, force: bool = False) -> tuple
     write_all(files, force=force)
     known |= {name: digest(token) for name, token in made.items()}
     lines = "".join(f"{name} sha256:{value}\n" for name, value in known.items())
-    write(server, lines.encode(), SECRET)
+    write_atomically(server, lines, mode=SECRET, parents=True)
     return server, list(files)
 
 

@@ -1,4 +1,4 @@
-"""What clients chose where they choose their rates: bits an element, step by step."""
+"""Plots of the rates that clients chose: bits an element, step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _POINTS = 200
 
 
 def rate_plots(run: str, records: Sequence[dict[str, Any]]) -> list[Plot]:
-    """A plot for a run whose records tell rates; nothing for others."""
+    """A plot for a run with adaptive rates; none for other runs."""
     steps = [record for record in records if record.get("kind") == "step" and record.get("bits")]
     if not steps:
         return []

@@ -1,26 +1,28 @@
-"""The cells of an experiment that are finished: `records.jsonl`, which only grows.
+"""The finished cells of an experiment, in an append-only `records.jsonl`.
 
-Lines are of three kinds: `settings` once at the top, `session` for each process that went on with it, and
-`cell` for each finished cell. A cell that has its line is never computed again.
+Lines are of three kinds: `settings` once at the top, `session` for each process that computed cells, and
+`cell` for each finished cell. A cell that is in the file is never computed again.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import ConfigError, FileError, RecordError
-from cutlayer.training.lock import lock
+from cutlayer.files import locked_log, reason
 from cutlayer.training.records import to_json
 
 NAME = "records.jsonl"
 Record = dict[str, Any]
 
 
-class Cells:
+class CellRecords:
     """The finished cells of one experiment, in its folder."""
 
     def __init__(self, folder: str | Path, settings: Mapping[str, Any]) -> None:
@@ -29,37 +31,32 @@ class Cells:
         self.provenance: dict[str, Any] = {}
         """Of the last session that computed a cell."""
         self.commands: list[str] = []
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("a+b", buffering=0)
-        except OSError as error:
-            raise FileError(f"{self.path}: results cannot be written there ({error.strerror})") from error
-        try:
-            lock(self._file, f"{self.path}: another process is computing this; wait for it")
+        with ExitStack() as resources:
+            self._file = resources.enter_context(
+                locked_log(self.path, f"{self.path}: another process is computing this; wait for it")
+            )
             made_with = self._read()
             plain = json.loads(to_json(settings))
             if made_with is None:
                 self._write({"kind": "settings", "settings": plain})
             elif made_with != plain:
                 raise ConfigError(self._differences(made_with, plain))
-        except BaseException:
-            self.close()
-            raise
+            self._resources = resources.pop_all()
 
     def session(self, provenance: Mapping[str, Any]) -> None:
-        """Say who computes what comes next."""
+        """Record the provenance of the cells that follow."""
         self.provenance = dict(provenance)
         self._remember(str(provenance.get("command", "")))
         self._write({"kind": "session", "provenance": self.provenance})
 
     def add(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep a finished cell."""
+        """Record a finished cell."""
         self.finished[key] = json.loads(to_json(record))
         self._write({"kind": "cell", "cell": key, **record})
 
     def close(self) -> None:
-        """Finish. Nothing is lost without it."""
-        self._file.close()
+        """Close the file and release its lock."""
+        self._resources.close()
 
     def _read(self) -> dict[str, Any] | None:
         settings: dict[str, Any] | None = None
@@ -103,6 +100,8 @@ class Cells:
         line = (to_json(record) + "\n").encode()
         try:
             if self._file.write(line) != len(line):
-                raise OSError("the disk is full")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise FileError(f"{self.path}: cannot be written ({error}); free some space and go on") from error
+            raise FileError(
+                f"{self.path}: cannot be written ({reason(error)}); free some space and go on"
+            ) from error

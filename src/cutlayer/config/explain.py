@@ -1,39 +1,8 @@
-"""Configuration as text: overrides from the command line, errors for people, TOML output."""
+"""Validation errors of a configuration as lines that a person can act on."""
 
-import copy
 import difflib
-import json
-import tomllib
-from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pydantic import BaseModel, ValidationError
-
-from cutlayer.errors import ConfigError
-
-
-def parse_overrides(settings: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Settings with `a.b=c` applied. c is read as in TOML; what is no TOML value is taken for a string."""
-    result: dict[str, Any] = copy.deepcopy(dict(settings))
-    for text in overrides:
-        key, equals, raw = text.partition("=")
-        path = key.strip().split(".")
-        if not equals or not all(path):
-            raise ConfigError(f"{text!r} is not of the form section.name=value")
-        place = result
-        for name in path[:-1]:
-            place = place.setdefault(name, {})
-            if not isinstance(place, dict):
-                raise ConfigError(f"{text!r}: {name!r} is a value, not a section")
-        place[path[-1]] = _value(raw.strip())
-    return result
-
-
-def _value(raw: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        return raw
 
 
 def explain(error: ValidationError, config: type[BaseModel], where: str) -> str:
@@ -82,27 +51,8 @@ def _names(config: type[BaseModel], path: list[str]) -> list[str]:
 
 
 def _depth(config: type[BaseModel], path: list[str]) -> int:
-    """How much of an error's place is sections and the setting's name."""
+    """How many leading parts of an error's location name sections and the setting."""
     depth = 0
     while depth < len(path) and path[depth] in _names(config, path[:depth]):
         depth += 1
     return depth
-
-
-def to_toml(settings: Mapping[str, Any]) -> str:
-    """Plain settings as TOML. None is left out, which is how TOML says it."""
-    lines = [
-        f"{key} = {_toml(v)}" for key, v in settings.items() if not isinstance(v, dict) and v is not None
-    ]
-    for key, section in settings.items():
-        if isinstance(section, dict):
-            lines += ["", f"[{key}]"]
-            lines += [f"{name} = {_toml(v)}" for name, v in section.items() if v is not None]
-    return "\n".join(lines) + "\n"
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{', '.join(_toml(v) for v in value)}]"
-    # JSON's numbers, booleans and escaped strings are TOML's, too.
-    return json.dumps(value)

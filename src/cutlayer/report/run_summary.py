@@ -1,4 +1,4 @@
-"""What runs reached and what they cost, from their records: accuracy against bytes."""
+"""The summary of a run from its records: accuracy, loss, compression error and bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutlayer.training.records import read
 
 @dataclass(frozen=True)
 class Summary:
-    """One run, complete or not."""
+    """The summary of one run, complete or not."""
 
     run: str
     codec: str
@@ -46,7 +46,7 @@ class Summary:
 
     @property
     def uncompressed(self) -> int:
-        """All bytes, if tensors had travelled as plain float32. The rest counts as it was."""
+        """All bytes, if tensors had been sent as plain float32. Everything else counts as it was sent."""
         return self.total + sum(raw - self.bytes.get(key, 0) for key, raw in self.raw_bytes.items())
 
     @property
@@ -61,7 +61,7 @@ class Summary:
 
 
 def summarize(directory: str | Path) -> Summary:
-    """Add up the records of a run. Those of a run that is still going are summed up as far as it is."""
+    """Add up the records of a run. A run that is still training is summed up to its last step."""
     config = settings(directory)
     path = Path(directory, "records.jsonl")
     sent: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The trained models of an experiment, and what they make of real images.
+"""The trained models of an experiment, and their feature maps of real images.
 
 A model is trained once, without compression, as an ordinary run under `<out>/models/`, and resumed if it
 was interrupted. Its feature maps are those of images that it was not trained on, in evaluation mode.
@@ -16,30 +16,30 @@ from torch import Tensor
 
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data import load
-from cutlayer.data.request import Split
+from cutlayer.data.load_options import Split
 from cutlayer.errors import CutlayerError
 from cutlayer.models import cut_module
-from cutlayer.reproduce.bar import Bar
 from cutlayer.reproduce.experiment import Request
 from cutlayer.reproduce.scales import IMAGE_SETS, MODELS, ImageSet
 from cutlayer.split import Part, cut
 from cutlayer.training.load_run import Trained, open_run
+from cutlayer.training.progress_bar import ProgressBar
 from cutlayer.training.records import read
 from cutlayer.training.train import train
 
 CUTS = ("shallow", "medium", "deep")
 
 
-def prepare(request: Request, sets: Iterable[ImageSet], bar: Bar) -> None:
+def prepare(request: Request, sets: Iterable[ImageSet], bar: ProgressBar) -> None:
     """Train the models of the image sets that are not there yet."""
     for key in dict.fromkeys(s.trained_on for s in sets):
         settled = settings(request, key)
         if _finished(settled):
             continue
-        bar.note(f"training {key} without compression: {settled.train.epochs} epochs, once, kept for later")
+        bar.line(f"training {key} without compression: {settled.train.epochs} epochs, once, kept for later")
         result = train(settled, resume=True)
         accuracy = f"{result.scored.top1:.1%}" if result.scored else "unknown"
-        bar.note(f"trained {key} in {result.seconds:.0f} s: test accuracy {accuracy}")
+        bar.line(f"trained {key} in {result.seconds:.0f} s: test accuracy {accuracy}")
 
 
 def settings(request: Request, key: str) -> Config:

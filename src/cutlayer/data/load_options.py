@@ -1,4 +1,4 @@
-"""What a caller asks of a loader, apart from where the data are."""
+"""The options of `load`: split, image size, held-out share, limit, cache."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadOptions:
     """The settings of `load`, in one value that every loader takes.
 
     `size` gives square images of that side (shortest side scaled, centre cut out); without it all

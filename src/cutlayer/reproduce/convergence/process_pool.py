@@ -18,53 +18,54 @@ import torch
 from cutlayer.errors import RunError
 from cutlayer.interrupt import Interrupt
 from cutlayer.reproduce.convergence.grid import Run
-from cutlayer.reproduce.convergence.one_run import STOPPED, prepare, train_run
-from cutlayer.reproduce.convergence.watch import Watch
+from cutlayer.reproduce.convergence.grid_progress import GridProgress
+from cutlayer.reproduce.convergence.run_process import STOPPED, prepare, train_run
 from cutlayer.training.progress import Quiet
+from cutlayer.training.progress_bar import progress_bar
 
 Event = tuple[str, dict[str, Any] | None]
 """A run's name and its record; None at its end."""
 
 
 def train_all(runs: Sequence[Run], *, jobs: int = 1, threads: int = 1, quiet: bool = False) -> int:
-    """Train what is not finished yet; the number of runs that were.
+    """Train all runs that are not finished yet; return their number.
 
     Ctrl-C lets each run end its step and be saved, and raises KeyboardInterrupt; so does a kill of this
     process, at the price of the steps since the last checkpoint.
     """
     waiting = [run for run in runs if prepare(run.config)]
-    watch = Watch(len(runs), len(runs) - len(waiting), quiet=quiet)
+    progress = GridProgress(len(runs), len(runs) - len(waiting), progress_bar(quiet=quiet))
     try:
         if jobs == 1 or len(waiting) < 2:
             torch.set_num_threads(threads)
             for run in waiting:
-                train_run(run.config, _Shown(run.directory.name, watch))
-                watch.done(run.directory.name)
+                train_run(run.config, _Shown(run.directory.name, progress))
+                progress.done(run.directory.name)
         else:
-            _Pool(waiting, jobs, threads, watch).run()
+            _Pool(waiting, jobs, threads, progress).run()
     finally:
-        watch.close()
+        progress.close()
     return len(waiting)
 
 
 class _Shown(Quiet):
-    """Hands the records of a run in this process to the watch."""
+    """Hands the records of a run in this process to the progress bar."""
 
-    def __init__(self, name: str, watch: Watch) -> None:
+    def __init__(self, name: str, progress: GridProgress) -> None:
         self._name = name
-        self._watch = watch
+        self._progress = progress
 
     def begin(self, epochs: int, steps: int, done: int) -> None:
-        self._watch.take(self._name, {"kind": "begin", "steps": steps, "done": done})
+        self._progress.take(self._name, {"kind": "begin", "steps": steps, "done": done})
 
     def step(self, record: Mapping[str, Any]) -> None:
-        self._watch.take(self._name, {"kind": "step", **record})
+        self._progress.take(self._name, {"kind": "step", **record})
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        self._watch.take(self._name, {"kind": "epoch", **record})
+        self._progress.take(self._name, {"kind": "epoch", **record})
 
     def note(self, text: str) -> None:
-        self._watch.take(self._name, {"kind": "note", "text": text})
+        self._progress.take(self._name, {"kind": "note", "text": text})
 
 
 @dataclass
@@ -72,7 +73,7 @@ class _Pool:
     waiting: list[Run]
     jobs: int
     threads: int
-    watch: Watch
+    progress: GridProgress
     events: queue.Queue[Event] = field(default_factory=queue.Queue)
     running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
 
@@ -96,7 +97,7 @@ class _Pool:
         name = run.directory.name
         words = [str(run.directory), str(self.threads), json.dumps(sys.argv)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "cutlayer.reproduce.convergence.one_run", *words],
+            [sys.executable, "-m", "cutlayer.reproduce.convergence.run_process", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -121,7 +122,7 @@ class _Pool:
         except queue.Empty:
             return
         if record is not None:
-            self.watch.take(name, record)
+            self.progress.take(name, record)
             return
         process = self.running.pop(name)
         code, complaint = _end(process)
@@ -130,7 +131,7 @@ class _Pool:
         if code != 0:
             why = complaint.splitlines()[-1] if complaint else f"its process ended with code {code}"
             raise RunError(f"the run {name} failed: {why}. Repeat the command to go on from where it was")
-        self.watch.done(name)
+        self.progress.done(name)
 
     def _stop(self) -> None:
         for process in self.running.values():
@@ -141,7 +142,7 @@ class _Pool:
 
 
 def _end(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """Wait for a process; its exit code and its complaint."""
+    """Wait for a process; return its exit code and what it wrote to standard error."""
     with process.stderr or io.StringIO() as stream:
         complaint = stream.read().strip()
     return process.wait(), complaint

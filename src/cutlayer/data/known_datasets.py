@@ -20,7 +20,7 @@ class Statistics:
 
 @dataclass(frozen=True)
 class Known:
-    """What goes with the name of a data set."""
+    """Classes, normalization and augmentation of a known data set."""
 
     classes: int | None  # None: subsets with fewer classes go by the same name
     statistics: Statistics

@@ -1,4 +1,4 @@
-"""Runs side by side: what they reached and what they cost, as a result like that of an experiment."""
+"""Compare runs: accuracy, loss and traffic as tables and plots, in the form of a `Result`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError
-from cutlayer.report.compare import summarize
-from cutlayer.report.rates import rate_plots
+from cutlayer.report.rate_plots import rate_plots
+from cutlayer.report.run_summary import summarize
 from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read
@@ -26,8 +26,8 @@ _COLUMNS = (
 )
 
 
-def describe(directories: Sequence[Path]) -> Result:
-    """One result for all of these runs. Those that are still going are shown as far as they are."""
+def compare_runs(directories: Sequence[Path]) -> Result:
+    """One result for all of these runs. A run that is still training is shown up to its last step."""
     names = _names(directories)
     rows, epochs, causes, rates = [], {}, [], []
     for directory in directories:
@@ -101,7 +101,7 @@ def _cumulative(records: Sequence[dict[str, Any]], kind: str) -> dict[int, int]:
 
 
 def _names(directories: Sequence[Path]) -> dict[Path, str]:
-    """The runs' own names; with as much of the way to them as it takes to tell them apart."""
+    """The names of the directories, with as many parent folders as it takes to make them differ."""
     for depth in range(1, 1 + max(len(directory.resolve().parts) for directory in directories)):
         names = {d: "/".join(d.resolve().parts[-depth:]) for d in directories}
         if len(set(names.values())) == len(directories):

@@ -1,7 +1,7 @@
-"""One run of the grid, in this process or as a process of its own, and tidy up behind it.
+"""Train one run of the grid, in this process or as a process of its own, and tidy its directory.
 
-`python -m cutlayer.reproduce.convergence.one_run DIR THREADS ARGV` is what the pool starts. It prints the
-records of the run as JSON lines, so that whoever started it can show how far it is.
+`python -m cutlayer.reproduce.convergence.run_process DIR THREADS ARGV` is what the pool starts. It prints the
+records of the run as JSON lines, from which the pool shows progress.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import torch
 
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
+from cutlayer.files import write_atomically
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
 from cutlayer.training import records
 from cutlayer.training.progress import Display, JsonLines
@@ -28,18 +29,18 @@ STOPPED = 130
 
 
 def train_run(config: Config, shown: Display | None = None) -> None:
-    """Train, from where it was left if it was begun before."""
+    """Train a run; resume it if it was begun before."""
     directory = Path(config.output.dir)
     try:
         train(config, progress=shown, resume=True)
     except DivergedError as error:
         about = {"step": error.step, "why": str(error).partition(". ")[0]}
-        (directory / DIVERGED).write_text(json.dumps(about) + "\n", encoding="utf-8")
+        write_atomically(directory / DIVERGED, json.dumps(about) + "\n")
     tidy(directory, config)
 
 
 def prepare(config: Config) -> bool:
-    """Make a run ready to train. False if it is finished, and then only tidied up.
+    """Make a run ready to train. If it is finished, only tidy its directory, and return False.
 
     A directory that holds a run with other settings is refused: its results would pass for this one's.
     """
@@ -57,8 +58,7 @@ def prepare(config: Config) -> bool:
             if before.output.dir != directory.name or (directory / "checkpoints").exists():
                 tidy(directory, config)
             return False
-    directory.mkdir(parents=True, exist_ok=True)
-    path.write_text(config.to_toml(), encoding="utf-8")
+    write_atomically(path, config.to_toml(), parents=True)
     return True
 
 
@@ -73,17 +73,17 @@ def is_finished(directory: Path, epochs: int) -> bool:
 
 
 def tidy(directory: Path, config: Config) -> None:
-    """Leave what is worth keeping: epochs, a thinned loss curve, settings without places on this machine.
+    """Keep epoch records, a thinned loss curve, and settings without paths of this machine; remove the rest.
 
     A kill in between does no harm: the next start finds the run finished and tidies up again.
     """
     path = directory / "records.jsonl"
     thinned = [records.to_json(record) for record in _thin(list(records.read(path)))]
-    _write(path, "\n".join(thinned) + "\n")
+    write_atomically(path, "\n".join(thinned) + "\n")
     settings = config.model_dump()
     settings["data"]["root"] = "."
     settings["output"]["dir"] = directory.name
-    _write(directory / "config.toml", Config.model_validate(settings).to_toml())
+    write_atomically(directory / "config.toml", Config.model_validate(settings).to_toml())
     shutil.rmtree(directory / "checkpoints", ignore_errors=True)
 
 
@@ -132,14 +132,8 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return names
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
-
-
-class Telling(JsonLines):
-    """The records on standard output. If nobody reads them any more, the run ends at its next step."""
+class RecordPrinter(JsonLines):
+    """Prints the records. If the pool that reads them is gone, the run ends at its next step."""
 
     def begin(self, epochs: int, steps: int, done: int) -> None:
         """Say how long the run is."""
@@ -157,7 +151,7 @@ def main() -> int:
     sys.argv = json.loads(argv)
     torch.set_num_threads(int(threads))
     try:
-        train_run(load(Path(directory, "config.toml")), Telling(sys.stdout))
+        train_run(load(Path(directory, "config.toml")), RecordPrinter(sys.stdout))
     except CutlayerError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -1,4 +1,4 @@
-"""Which sentences about compression errors hold, image set by image set and cut by cut."""
+"""The paper's claims on compression errors, checked for each image set and cut."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from itertools import pairwise
 
 from cutlayer.analysis import at_rate
 from cutlayer.reproduce.experiment import Records, Request
-from cutlayer.reproduce.models import CUTS
 from cutlayer.reproduce.policies import PAPER
 from cutlayer.reproduce.results import Claim, Holds
 from cutlayer.reproduce.scales import IMAGE_SETS
+from cutlayer.reproduce.trained_models import CUTS
 
 Case = tuple[str, bool]
 

@@ -1,4 +1,4 @@
-"""What a path holds: a run, a result of `cutlayer reproduce`, or a folder of these."""
+"""Find runs and results of `cutlayer reproduce` in folders, and check that they can be drawn."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.errors import FileError, RecordError
-from cutlayer.report import runs
+from cutlayer.report.compare_runs import compare_runs
 from cutlayer.reproduce import results
 from cutlayer.reproduce.results import Result
 
 
-def gather(paths: Sequence[Path]) -> list[Result]:
-    """All results in these places, in order; all runs together make one more, which comes first."""
+def find_results(paths: Sequence[Path]) -> list[Result]:
+    """All results in these folders, in order. All runs together make one result, which comes first."""
     found = [place for path in paths for place in _places(path)]
     places = list({place.resolve(): place for place in found}.values())
     trained = [place for place in places if _is_run(place)]
     read = [_read(place) for place in places if not _is_run(place)]
-    return ([runs.describe(trained)] if trained else []) + read
+    return ([compare_runs(trained)] if trained else []) + read
 
 
 def _places(path: Path) -> list[Path]:
@@ -37,7 +37,7 @@ def _places(path: Path) -> list[Path]:
 
 
 def _read(place: Path) -> Result:
-    """A result whose tables and plots are complete, so that drawing them cannot fail."""
+    """Read a result and check its tables and plots, so that drawing them cannot fail."""
     result = results.read(place)
     for table in result.tables:
         if any(len(row) != len(table.columns) for row in table.rows):

@@ -1,4 +1,4 @@
-"""A report as files: a page, Markdown, CSV, or the pictures of one kind as one drawing."""
+"""The formats of a report: an HTML page, Markdown, CSV, or the plots of one kind as an SVG file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError
+from cutlayer.files import write_atomically
 from cutlayer.report.page import page
 from cutlayer.report.svg import draw
 from cutlayer.reproduce.results import Result, to_csv
@@ -15,8 +16,8 @@ from cutlayer.reproduce.results import Result, to_csv
 FORMATS = {"html": "report.html", "markdown": "report.md", "csv": "report-csv", "svg": "report.svg"}
 
 
-def write(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
-    """Write a report in one of the formats; the files that it consists of."""
+def write_report(results: Sequence[Result], form: str, out: Path, plots: str = "bytes") -> list[Path]:
+    """Write a report in one of the formats; return its files."""
     if form == "html":
         return [_put(out, page(results))]
     if form == "markdown":
@@ -46,11 +47,5 @@ def _name(text: str) -> str:
 
 
 def _put(path: Path, text: str) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
-    except OSError as error:
-        raise FileError(f"{path}: the report cannot be written ({error.strerror})") from error
+    write_atomically(path, text, parents=True)
     return path

@@ -1,4 +1,4 @@
-from cutlayer.report.rates import rate_plots
+from cutlayer.report.rate_plots import rate_plots
 from cutlayer.report.svg import draw
 
 

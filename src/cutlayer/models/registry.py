@@ -1,0 +1,109 @@
+"""Build a model by name: the table of built-in models with their named cuts, or a user's own."""
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from cutlayer.errors import ModelError
+from cutlayer.models.layers import initialise
+from cutlayer.models.resnet import resnet18, resnet34
+from cutlayer.models.tiny import tiny
+from cutlayer.models.user_model import build_user_model
+from cutlayer.models.vgg import vgg19
+
+
+class Cuts(NamedTuple):
+    """The modules that the client's part ends with under the named cuts."""
+
+    shallow: str
+    medium: str
+    deep: str
+
+
+@dataclass(frozen=True)
+class BuiltIn:
+    """A built-in model: how to build it, its named cuts, the smallest image it can take."""
+
+    factory: Callable[..., nn.Module]
+    cuts: Cuts
+    smallest_image: int
+
+
+# The paper cuts after layers 2/8/15, 2/9/13 and 2/15/27, counted as layers with weights. In a
+# ResNet the stem is layer 1 and each block holds two more; the first block boundary at or after
+# the layer is taken, because inside a block two tensors cross.
+MODELS: dict[str, BuiltIn] = {
+    "vgg19": BuiltIn(vgg19, Cuts("layer2", "layer8", "layer15"), smallest_image=32),
+    "resnet18": BuiltIn(resnet18, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
+    "resnet34": BuiltIn(resnet34, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
+    "tiny": BuiltIn(tiny, Cuts("layer1", "layer2", "layer3"), smallest_image=4),
+}
+
+
+def build(
+    name: str,
+    *,
+    classes: int,
+    width: int = 64,
+    in_channels: int = 3,
+    image_size: int = 32,
+    seed: int = 0,
+) -> nn.Module:
+    """Build a model by name, or a user's own by `package.module:factory`.
+
+    `width` is the number of channels at the beginning, which all others follow: 64 is the model of
+    the paper, 16 a thin one for a laptop. The seed alone decides the initial weights; PyTorch's
+    global random state is left as it was. A user's factory is called with those of classes, width,
+    in_channels and image_size that it has parameters for, and initialises its own weights.
+
+    >>> model = build("resnet18", classes=10, width=16)
+    """
+    settings = {
+        "classes": classes,
+        "width": width,
+        "in_channels": in_channels,
+        "image_size": image_size,
+    }
+    for setting, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ModelError(f"{setting}={value!r}: expected a whole number of at least 1.")
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        if ":" in name:
+            return build_user_model(name, settings)
+        known = _built_in(name)
+        if image_size < known.smallest_image:
+            raise ModelError(
+                f"{name} needs images of at least {known.smallest_image} pixels a side, not {image_size}."
+            )
+        model = known.factory(**settings)
+        initialise(model)
+    return model
+
+
+def cut_module(name: str, at: str) -> str:
+    """The module at which a named cut (shallow, medium, deep) cuts a model of that name.
+
+    Any other `at` is taken for a module's name already and returned as it is.
+    """
+    if at not in Cuts._fields:
+        return at
+    if ":" in name:
+        raise ModelError(f"'{name}' is not built in, so it has no cut '{at}'. Give the name of a module.")
+    module: str = getattr(_built_in(name).cuts, at)
+    return module
+
+
+def _built_in(name: str) -> BuiltIn:
+    if name not in MODELS:
+        near = difflib.get_close_matches(name, MODELS, 1)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise ModelError(
+            f"no model '{name}'.{hint} Built-in models are {', '.join(MODELS)}; your own is given "
+            "as package.module:factory."
+        )
+    return MODELS[name]
