@@ -11,8 +11,8 @@ import torch
 from cutlayer.client.participant import Participant
 from cutlayer.config.schema import Config
 from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
-from cutlayer.training.run import Run
-from cutlayer.training.serve import remote_run
+from cutlayer.server.split_server import SplitServer
+from cutlayer.training.serve import remote_server
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
@@ -84,10 +84,10 @@ def started(
 
 
 @contextmanager
-def network_run(config: Config, root: str, processes: int, link: str = "") -> Iterator[Run]:
+def network_run(config: Config, root: str, processes: int, link: str = "") -> Iterator[SplitServer]:
     """A run over the network that has begun."""
     transport = GrpcTransport(config.train.clients, check=Fits(config))
     with started(config, transport, processes, config.data.source, root, link) as ready:
-        run = remote_run(config, transport, ready, data_spec_of(ready))
-        run.clients.begin(0)
-        yield run
+        server = remote_server(config, transport, ready, data_spec_of(ready))
+        server.clients.begin(0)
+        yield server

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from cutlayer.aggregation.at_server import RunningMean
 from cutlayer.aggregation.client_exchange import AllGather, AllReduce, ClientExchange
 from cutlayer.aggregation.gloo import Gloo
-from cutlayer.aggregation.mean import RunningMean
 from cutlayer.config.schema import load
 from cutlayer.errors import CredentialError, CutlayerError, MessageError, RollbackError, UnreachableError
 from cutlayer.protocol.build import make_codecs

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.aggregation.mean import RunningMean
+from cutlayer.aggregation.at_server import RunningMean
 from cutlayer.errors import CheckpointError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place

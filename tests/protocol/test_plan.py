@@ -6,8 +6,7 @@ import torch
 
 from cutlayer.config.schema import TrainConfig
 from cutlayer.protocol.build import make_plan
-from cutlayer.protocol.lr_schedule import LearningRate
-from cutlayer.protocol.plan import Plan
+from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.wire.messages.types import Share
 
 

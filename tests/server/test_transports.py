@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,25 +21,24 @@ from cutlayer.protocol.build import (
     prepare_data,
     prepare_model,
 )
-from cutlayer.server.evaluation import evaluate
+from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.client import ClientHalf
 from cutlayer.training.local_run import local_run
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import Message
-from cutlayer.wire.meter import Direction
-from cutlayer.wire.transport import Metered
+from cutlayer.wire.meter import Direction, Meter
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
 
 
-class Threads(Metered):
+class Threads:
     """Byte strings through queues, as a network would carry them; answers come whenever they come."""
 
     patient = True
 
     def __init__(self, workers: list[SplitClient]) -> None:
-        super().__init__()
+        self.meter = Meter()
         self._in: list[queue.Queue[bytes | None]] = [queue.Queue() for _ in workers]
         self._out: list[queue.Queue[bytes]] = [queue.Queue() for _ in workers]
         self._threads = [
@@ -128,7 +128,7 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
             plan,
             task,
             codecs,
-            threads,
+            SimpleNamespace(transport=threads),
             ServerAggregation(codecs, config.train.weighting, threads),
             seed=config.seed,
             batching=config.train.server_batching,
@@ -138,6 +138,6 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
             ours, theirs = session.step(), server.step()
             assert ours.losses == theirs.losses
             assert ours.bytes == theirs.bytes
-        assert evaluate(server, 0, len(data.test)).loss == session.evaluate().loss
+        assert evaluate_on(server, 0, len(data.test)).loss == session.evaluate().loss
     finally:
         threads.close()

@@ -12,8 +12,8 @@ from typing import Literal
 
 import torch
 
+from cutlayer.aggregation.at_server import RunningMean
 from cutlayer.aggregation.gloo import Gloo
-from cutlayer.aggregation.mean import RunningMean
 from cutlayer.errors import MessageError, RollbackError, UnreachableError
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs

@@ -31,8 +31,8 @@ class LocalClients:
     def begin(self, number: int) -> None:
         """See `ClientPool.begin`. All are there, in the state that they have."""
 
-    def before_step(self, number: int) -> None:
-        """See `ClientPool.before_step`. Nobody leaves or comes back."""
+    def admit_newcomers(self, number: int) -> None:
+        """See `ClientPool.admit_newcomers`. Nobody leaves or comes back."""
 
     def evaluator(self) -> tuple[int, int]:
         """See `ClientPool.evaluator`."""

@@ -13,8 +13,7 @@ from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.data import Augment, Dataset, load_both, partition
 from cutlayer.data.federated import FederatedData
 from cutlayer.models import build, cut_module
-from cutlayer.protocol.lr_schedule import LearningRate
-from cutlayer.protocol.plan import Plan
+from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer

@@ -1,4 +1,4 @@
-"""Who trains at which step, and what is shared after it: a pure function of the settings.
+"""Who trains at which step, with which learning rate, and what is shared after it: pure functions.
 
 An epoch shows every client its own samples once. In all modes but relay a step is one batch of every
 client, and clients whose batches have run out sit out the epoch's remaining steps: means are then over
@@ -6,16 +6,45 @@ those that take part. In relay a step is one batch of one client, and clients ta
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from cutlayer.data.sampler import steps_per_epoch
-from cutlayer.protocol.lr_schedule import LearningRate
 from cutlayer.wire.messages.types import Share
 
 Mode = Literal["parallel", "sequential", "relay", "u-shaped"]
 Sync = Literal["step", "epoch"] | int
+
+
+@dataclass(frozen=True)
+class LearningRate:
+    """A schedule. The rate changes between epochs; in the linear warm-up it changes at each step."""
+
+    lr: float
+    epochs: int
+    schedule: Literal["constant", "cosine", "steps", "every"] = "constant"
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
+    period: int = 30
+    warmup_epochs: int = 0
+
+    def at(self, epoch: int, step: int, steps_per_epoch: int) -> float:
+        """The learning rate of a step."""
+        warmup = self.warmup_epochs * steps_per_epoch
+        done = epoch * steps_per_epoch + step + 1
+        rise = done / warmup if done <= warmup else 1.0
+        return rise * self.lr * self._factor(epoch)
+
+    def _factor(self, epoch: int) -> float:
+        if self.schedule == "cosine":
+            return 0.5 * (1 + math.cos(math.pi * epoch / self.epochs))
+        if self.schedule == "steps":
+            return float(self.gamma ** sum(epoch >= milestone for milestone in self.milestones))
+        if self.schedule == "every":
+            return float(self.gamma ** (epoch // self.period))
+        return 1.0
 
 
 @dataclass(frozen=True)

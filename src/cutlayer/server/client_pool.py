@@ -6,10 +6,15 @@ from typing import Protocol
 from torch import Tensor
 
 from cutlayer.data.spec import DataSpec
+from cutlayer.wire.transport import Transport
 
 
 class ClientPool(Protocol):
     """The clients of a run. In one process or over a network: the only difference between two runs."""
+
+    @property
+    def transport(self) -> Transport:
+        """How they are reached."""
 
     @property
     def data_spec(self) -> DataSpec:
@@ -18,8 +23,8 @@ class ClientPool(Protocol):
     def begin(self, number: int) -> None:
         """A stretch of training begins after `number` steps, with every client in the state that it had."""
 
-    def before_step(self, number: int) -> None:
-        """A step is about to begin: let those in who have come back."""
+    def admit_newcomers(self, number: int) -> None:
+        """Let those in who have come back, before the step of that number."""
 
     def evaluator(self) -> tuple[int, int] | None:
         """A client that has a test set, and how many samples; None if nobody who has one is there."""

@@ -5,22 +5,39 @@ weights differ, only batch-norm statistics if they do not) and sent to the evalu
 from its training state. The traffic is counted on a meter of its own.
 """
 
+from collections.abc import Callable
 from time import perf_counter
 
 import torch
 
 from cutlayer.aggregation.base import Round
+from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
 from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
 
 
-def evaluate(server: SplitServer, evaluator: int, samples: int, batch: int = 500) -> Evaluation:
+def evaluate(
+    server: SplitServer, batch: int = 500, note: Callable[[str], None] = lambda text: None
+) -> Evaluation | None:
+    """Evaluate the model as it is now on a client's test set; None, and a note, if that cannot be."""
+    found = server.clients.evaluator()
+    if found is None:
+        note("no client that has a test set is there: not evaluated")
+        return None
+    try:
+        return evaluate_on(server, *found, batch)
+    except AbsentError as error:
+        note(f"not evaluated: {error}")
+        return None
+
+
+def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 500) -> Evaluation:
     """Evaluate the model as it is now on the `samples` test samples of one client."""
     began = perf_counter()
     server.half.part.eval()
     try:
-        with server.transport.apart() as meter:
+        with server.transport.meter.apart() as meter:
             average_clients(server).deliver_exact(server.number, evaluator)
             totals = torch.zeros(3, dtype=torch.float64)
             for number, first in enumerate(range(0, samples, batch)):

@@ -51,7 +51,7 @@ class RemoteClients:
         `among_clients`: nothing that they share comes here.
         """
         self.data_spec = data_spec
-        self._transport = transport
+        self.transport = transport
         self._tests = list(test_samples)
         self._boundary = Boundary(transport, codecs)
         self._client_states = ClientStates(
@@ -79,58 +79,55 @@ class RemoteClients:
             "steps_per_epoch": self._steps_per_epoch,
         }
         if self._among_clients:
-            welcome["meeting"] = self._transport.rendezvous()
-        self._transport.begin(number, era, **welcome)
-        with self._transport.apart():
-            for client in self._transport.members() if number else ():
+            welcome["meeting"] = self.transport.rendezvous()
+        self.transport.begin(number, era, **welcome)
+        with self.transport.meter.apart():
+            for client in self.transport.members() if number else ():
                 if self._orders is not None:
-                    self._transport.send(client, Placeholder(number))
+                    self.transport.send(client, Placeholder(number))
                 else:
-                    self._transport.send(client, State(number, self._restored[client]))
+                    self.transport.send(client, State(number, self._restored[client]))
         self._restored = {}
 
-    def before_step(self, number: int) -> None:
-        """See `ClientPool.before_step`. Brings those who come back to the state of those who are there."""
-        if self._transport.patient:
-            return
-        for client in self._transport.newcomers():
-            with self._transport.apart():
+    def admit_newcomers(self, number: int) -> None:
+        """See `ClientPool.admit_newcomers`. They get the state of those who are there."""
+        for client in self.transport.newcomers():
+            with self.transport.meter.apart():
                 state = self._present_state(number)
                 if state is None:
                     return
-                self._tests[client] = self._transport.test_samples(client)
-                self._transport.admit(client, number)
+                self._tests[client] = self.transport.test_samples(client)
+                self.transport.admit(client, number)
                 if number:
-                    self._transport.send(client, State(number, to_bytes(common(state))))
-            self._transport.note(f"{self._transport.label(client)} is back at step {number}")
+                    self.transport.send(client, State(number, to_bytes(common(state))))
+            self.transport.note(f"{self.transport.label(client)} is back at step {number}")
 
     def _present_state(self, number: int) -> dict[str, Tensor] | None:
         """What the first member that answers as it should has learned; None if none does in time."""
-        members = self._transport.members()
+        members = self.transport.members()
         if not members:
             raise RollbackError("nobody is left who could tell the present state")
         for member in members:
-            self._transport.send(member, Ask(number, Share.STATE))
-            if self._transport.present([member], 1, at_least=0):
+            self.transport.send(member, Ask(number, Share.STATE))
+            if self.transport.present([member], 1, at_least=0):
                 with suppress(AbsentError):
                     return self._boundary.state(member, number)
         return None
 
     def evaluator(self) -> tuple[int, int] | None:
         """See `ClientPool.evaluator`. The first that has a test set."""
-        for client in self._transport.members():
+        for client in self.transport.members():
             if self._tests[client]:
                 return client, self._tests[client]
-        self._transport.note("no client that has a test set is there: not evaluated")
         return None
 
     def state(self, number: int) -> dict[str, Tensor]:
         """See `ClientPool.state`. An aggregator that runs alone keeps what clients have learned itself."""
-        with self._transport.apart():
+        with self.transport.meter.apart():
             if self._orders is None:
                 return self._client_states.ask(number)
-            members = self._transport.members()
-            self._transport.announce(members, Ask(number, Share.STATE))
+            members = self.transport.members()
+            self.transport.announce(members, Ask(number, Share.STATE))
             for client in members:
                 self._boundary.receive(client, number, Placeholder)
             self._orders.give("Keep", step=number)
@@ -143,7 +140,7 @@ class RemoteClients:
 
     def rolled_back(self, number: int, reason: str) -> None:
         """See `ClientPool.rolled_back`."""
-        transport = self._transport
+        transport = self.transport
         transport.log("rollback", None, "warning", step=number, reason=reason)
         transport.note(f"{reason}; going back to step {number}")
         transport.dismiss("AGAIN", f"the run goes on from step {number}: {reason}")

@@ -1,6 +1,7 @@
 """The split server: one step after another, in every mode and on every transport.
 
-It holds the server's half and the plan, and reaches clients only through a `Transport`. It works through
+It holds the server's half, the plan and a pool of clients, which are in this process or elsewhere: the only
+difference between two runs. It reaches them through a `Transport`. It works through
 clients in client order; so do all its sums. docs/architecture.md draws the path of a batch.
 """
 
@@ -15,6 +16,7 @@ from cutlayer.errors import DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.results import StepResult
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
@@ -26,7 +28,6 @@ from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
-from cutlayer.wire.transport import Transport
 
 
 class SplitServer:
@@ -38,7 +39,7 @@ class SplitServer:
         plan: Plan,
         task: Task,
         codecs: RunCodecs,
-        transport: Transport,
+        clients: ClientPool,
         aggregation: Aggregation,
         *,
         seed: int = 0,
@@ -51,7 +52,8 @@ class SplitServer:
         self.plan = plan
         self.task = task
         self.codecs = codecs
-        self.transport = transport
+        self.clients = clients
+        self.transport = transport = clients.transport
         self.aggregation = aggregation
         self.timeline = Timeline(*links)
         self.boundary = Boundary(transport, codecs, task, aggregation.shares)
@@ -77,7 +79,9 @@ class SplitServer:
         return self.number >= self.plan.total
 
     def step(self) -> StepResult:
-        """Run the next step."""
+        """Run the next step, with everybody who is there."""
+        if not self.transport.patient:
+            self.clients.admit_newcomers(self.number)
         step = self.plan.at(self.number)
         before = self.transport.meter.snapshot()
         self.timeline.begin(phases=3 if self.plan.mode == "u-shaped" else 2)
@@ -98,8 +102,9 @@ class SplitServer:
         return result
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What the server has learned, by name, and where the run is, as plain JSON."""
+        """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in server_state(self.half).items()}
+        tensors |= self.clients.state(self.number)
         return tensors | self.aggregation.state(), {
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
@@ -109,7 +114,8 @@ class SplitServer:
         }
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Continue from what `state` gave."""
+        """Continue exactly where `state` was taken."""
+        self.clients.restore(tensors, int(state["number"]))
         restore_server(self.half, under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])

@@ -24,9 +24,9 @@ from cutlayer.codecs import Codec, decode
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import PASSES
 from cutlayer.split import CutPoint, relative_error
+from cutlayer.tasks.classification import bits_per_label
 from cutlayer.tools.bench import best
 from cutlayer.wire.link.model import Link
-from cutlayer.wire.messages.labels import bits_per_label
 from cutlayer.wire.messages.types import BeginStep, Report, Share
 from cutlayer.wire.meter import Direction
 

@@ -5,24 +5,24 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config.schema import Config
+from cutlayer.server.split_server import SplitServer
 from cutlayer.training.progress import Display
-from cutlayer.training.run import Run
 from cutlayer.training.trainer import Listener, Outputs, Schedule, Trainer
 
 
 def build_trainer(
     config: Config,
-    make_run: Callable[[], Run],
+    make_server: Callable[[], SplitServer],
     shown: Display,
     *,
     listeners: Sequence[Listener] = (),
-    before_step: Callable[[Run], dict[str, Any]] = lambda run: {},
+    before_step: Callable[[], dict[str, Any]] = dict,
 ) -> Trainer:
     """The trainer of a configured run."""
     train, output = config.train, config.output
     return Trainer(
-        make_run,
-        Schedule(train.epochs, train.evaluate_every, train.checkpoint_every),
+        make_server,
+        Schedule(train.epochs, train.evaluate_every, train.checkpoint_every, train.evaluate_batch),
         Outputs(
             Path(output.dir),
             output.keep,

@@ -1,10 +1,11 @@
 """A run in one process from its settings: the split server, and all clients behind a loopback."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cutlayer.aggregation.at_server import ServerAggregation, ServerRound
 from cutlayer.client.build import build_client
@@ -27,17 +28,22 @@ from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
-from cutlayer.server.evaluation import average_clients, evaluate
-from cutlayer.server.results import Evaluation
+from cutlayer.server.evaluation import average_clients, evaluate_on
+from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.vectors import assign
-from cutlayer.training.run import Run
 from cutlayer.wire.link.model import parse_links
+from cutlayer.wire.meter import Meter
 
 
-class LocalRun(Run):
-    """A run whose clients, data and whole model are at hand. Steps reseed PyTorch's global generator."""
+class LocalRun:
+    """A run whose clients, data and whole model are at hand. Steps reseed PyTorch's global generator.
+
+    >>> run = local_run(config)
+    >>> while not run.done:
+    ...     result = run.step()
+    """
 
     def __init__(
         self,
@@ -47,19 +53,46 @@ class LocalRun(Run):
         data: FederatedData,
         whole: nn.Module,
     ) -> None:
-        super().__init__(server, clients, evaluation_batch=config.train.evaluate_batch)
-        self.clients: LocalClients = clients
+        self.server = server
+        self.clients = clients
         self.config = config
         self.data = data
         self._whole = whole
 
+    @property
+    def number(self) -> int:
+        """How many steps are complete."""
+        return self.server.number
+
+    @property
+    def done(self) -> bool:
+        """Whether all steps are complete."""
+        return self.server.done
+
+    @property
+    def meter(self) -> Meter:
+        """The bytes of training."""
+        return self.server.transport.meter
+
+    def step(self) -> StepResult:
+        """Run the next step."""
+        return self.server.step()
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything: tensors by name, and the rest as plain JSON."""
+        return self.server.state()
+
+    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Continue exactly where `state` was taken."""
+        self.server.restore(tensors, state)
+
     def evaluate(self) -> Evaluation:
-        """See `Run.evaluate`. The first client always has a test set."""
-        return evaluate(self.server, *self.clients.evaluator(), self.config.train.evaluate_batch)
+        """The model as it is now, on the first client's test set, with the codecs in place."""
+        return evaluate_on(self.server, *self.clients.evaluator(), self.config.train.evaluate_batch)
 
     def model(self) -> nn.Module:
         """The whole model as it is now: the mean of the clients' halves, and the server's."""
-        with self.server.transport.apart():
+        with self.server.transport.meter.apart():
             mean = average_clients(self.server)
         if not isinstance(mean, ServerRound):
             raise TypeError("the clients of a run in one process share with its server")
@@ -99,7 +132,7 @@ def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
         make_plan(config.train, [len(part) for part in data.parts]),
         task,
         codecs,
-        clients.transport,
+        clients,
         ServerAggregation(codecs, config.train.weighting, clients.transport),
         seed=config.seed,
         batching=config.train.server_batching,

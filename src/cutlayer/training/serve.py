@@ -36,7 +36,6 @@ from cutlayer.split import Part
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.run import Run
 from cutlayer.training.trainer import Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
@@ -76,7 +75,7 @@ def serve(
             spec = earlier or data_spec_of(clients)
             trainer = build_trainer(
                 config,
-                lambda: remote_run(config, transport, clients, spec, orders),
+                lambda: remote_server(config, transport, clients, spec, orders),
                 shown,
                 listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
             )
@@ -87,32 +86,19 @@ def serve(
                 trainer.close()
 
 
-def remote_run(
+def remote_server(
     config: Config,
     transport: GrpcTransport,
     clients: list[Any],
     spec: DataSpec,
     orders: Orders | None = None,
-) -> Run:
-    """A run at its very beginning, with clients that have said what their data are."""
+) -> SplitServer:
+    """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
     parts, task = prepare_model(config, data.train)[1], make_task(data.train)
     sizes = vector_sizes(make_client(config, parts))
     codecs = make_codecs(config, sizes, _largest_tensor(config, spec, parts))
     plan = make_plan(config.train, spec.samples)
-    server = SplitServer(
-        make_server(config, parts, task),
-        plan,
-        task,
-        codecs,
-        transport,
-        _aggregation(config, codecs, transport, orders),
-        seed=config.seed,
-        batching=config.train.server_batching,
-        weighting=config.train.weighting,
-        links=parse_links(config.link.spec),
-        note_rates=config.codec.rate != "fixed",
-    )
     pool = RemoteClients(
         transport,
         spec,
@@ -126,7 +112,19 @@ def remote_run(
         orders=orders,
         among_clients=config.train.aggregation != "server",
     )
-    return Run(server, pool, evaluation_batch=config.train.evaluate_batch, note=transport.note)
+    return SplitServer(
+        make_server(config, parts, task),
+        plan,
+        task,
+        codecs,
+        pool,
+        _aggregation(config, codecs, transport, orders),
+        seed=config.seed,
+        batching=config.train.server_batching,
+        weighting=config.train.weighting,
+        links=parse_links(config.link.spec),
+        note_rates=config.codec.rate != "fixed",
+    )
 
 
 def _aggregation(

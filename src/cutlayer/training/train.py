@@ -37,7 +37,7 @@ def train(
     with torch.random.fork_rng(devices=[]):
         run = local_run(config, data)
         tracker = BiasTracker(run, every=config.train.track_bias)
-        trainer = build_trainer(config, lambda: run, progress or Quiet(), before_step=lambda _: tracker())
+        trainer = build_trainer(config, lambda: run.server, progress or Quiet(), before_step=tracker)
         try:
             trainer.begin(resume)
             with Interrupt() as interrupt:

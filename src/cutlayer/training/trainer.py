@@ -19,13 +19,13 @@ from torch import Tensor
 from cutlayer.errors import DivergedError, NonFiniteError, RollbackError
 from cutlayer.files import write_atomically
 from cutlayer.interrupt import Interrupt
-from cutlayer.server.results import Evaluation
+from cutlayer.server.evaluation import evaluate
+from cutlayer.server.results import EpochSums, Evaluation
+from cutlayer.server.split_server import SplitServer
 from cutlayer.training import checkpoint
-from cutlayer.training.epoch_sums import EpochSums
 from cutlayer.training.progress import Display
 from cutlayer.training.provenance import provenance
 from cutlayer.training.records import RecordWriter
-from cutlayer.training.run import Run
 from cutlayer.training.tensorboard import TensorBoard
 
 
@@ -38,6 +38,7 @@ class Schedule:
     """Epochs between evaluations; the last epoch is always evaluated. 0: only the last."""
     checkpoint_every: int = 0
     """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
+    evaluation_batch: int = 500
 
 
 @dataclass(frozen=True)
@@ -86,22 +87,22 @@ class Result:
 class Trainer:
     """Epochs, records, evaluation and checkpoints of a run.
 
-    `make_run` builds the run at its very beginning, and again when it has to go back. `before_step` gives
-    further figures for the record of the next step.
+    `make_server` builds the run's server at its very beginning, and again when it has to go back.
+    `before_step` gives further figures for the record of the next step.
     """
 
     def __init__(
         self,
-        make_run: Callable[[], Run],
+        make_server: Callable[[], SplitServer],
         schedule: Schedule,
         outputs: Outputs,
         shown: Display,
         *,
         listeners: Sequence[Listener] = (),
-        before_step: Callable[[Run], dict[str, Any]] = lambda run: {},
+        before_step: Callable[[], dict[str, Any]] = dict,
     ) -> None:
-        self.run = make_run()
-        self._make_run = make_run
+        self.server = make_server()
+        self._make_server = make_server
         self._schedule = schedule
         self._outputs = outputs
         self._directory = outputs.directory
@@ -121,27 +122,27 @@ class Trainer:
         """Start from the beginning or from a checkpoint."""
         if resume:
             self._restore()
-        self._records.truncate_after(self.run.number)
+        self._records.truncate_after(self.server.number)
         write_atomically(self._directory / "config.toml", self._outputs.settings)
-        self.run.clients.data_spec.write(self._directory)
+        self.server.clients.data_spec.write(self._directory)
         about = json.dumps(provenance(self._outputs.seed), indent=2) + "\n"
         write_atomically(self._directory / "provenance.json", about)
         if self._outputs.tensorboard:
             self._tensorboard = TensorBoard(
-                self._directory / "tensorboard", self.run.number if resume else None
+                self._directory / "tensorboard", self.server.number if resume else None
             )
-        self._shown.begin(self._schedule.epochs, self.run.server.plan.total, self.run.number)
+        self._shown.begin(self._schedule.epochs, self.server.plan.total, self.server.number)
 
     def complete(self, interrupt: Interrupt) -> Result:
         """Run all steps that are left, going back to the last checkpoint whenever a state is lost."""
         while True:
             try:
-                self.run.clients.begin(self.run.number)
+                self.server.clients.begin(self.server.number)
                 self._steps(interrupt)
                 return self._result()
             except RollbackError as error:
                 self._go_back()
-                self.run.clients.rolled_back(self.run.number, str(error))
+                self.server.clients.rolled_back(self.server.number, str(error))
 
     def close(self) -> None:
         """Let go of files and the terminal."""
@@ -152,10 +153,10 @@ class Trainer:
 
     def _steps(self, interrupt: Interrupt) -> None:
         every = self._schedule.checkpoint_every
-        while not self.run.done:
+        while not self.server.done:
             try:
-                further = self._before_step(self.run)
-                result = self.run.step()
+                further = self._before_step()
+                result = self.server.step()
             except DivergedError as error:
                 raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
             if result.step.clients:
@@ -163,27 +164,27 @@ class Trainer:
                 self._sums.add(result)
             if result.step.last:
                 self._end_epoch(result.step.epoch)
-            elif interrupt.requested or (every and self.run.number % every == 0):
+            elif interrupt.requested or (every and self.server.number % every == 0):
                 self._save()
-            if interrupt.requested and not self.run.done:
+            if interrupt.requested and not self.server.done:
                 raise KeyboardInterrupt
 
     def _go_back(self) -> None:
         """To the newest checkpoint, or to the very beginning if there is none."""
-        self.run = self._make_run()
-        self.run.meter.restore({})
+        self.server = self._make_server()
+        self.server.transport.meter.restore({})
         self._sums, self._best, self._scored = EpochSums(), None, None
         self._restore()
-        self._records.truncate_after(self.run.number)
+        self._records.truncate_after(self.server.number)
         if self._tensorboard is not None:
             self._tensorboard.close()
-            self._tensorboard = TensorBoard(self._directory / "tensorboard", self.run.number)
+            self._tensorboard = TensorBoard(self._directory / "tensorboard", self.server.number)
 
     def _restore(self) -> None:
         found = checkpoint.latest(self._checkpoints, self._shown.note, self._outputs.identity)
         if found is None:
             return
-        self.run.restore(found.tensors, found.state["session"])
+        self.server.restore(found.tensors, found.state["session"])
         self._sums.restore(found.state["sums"])
         best, scored = found.state["best"], found.state["scored"]
         self._best = (float(best[0]), int(best[1])) if best else None
@@ -197,12 +198,12 @@ class Trainer:
             scored = self._evaluate()
             self._scored = scored or self._scored
             if scored is not None and (self._best is None or scored.top1 > self._best[0]):
-                self._best = (scored.top1, self.run.number)
-        record = self._sums.record(epoch, self.run.number, scored)
-        record["simulated_seconds"] = self.run.server.timeline.clock.seconds
+                self._best = (scored.top1, self.server.number)
+        record = self._sums.record(epoch, self.server.number, scored)
+        record["simulated_seconds"] = self.server.timeline.clock.seconds
         record["client_bytes"] = {
             str(client): {"up": sent["up"], "down": sent["down"]}
-            for client, sent in self.run.meter.by_client().items()
+            for client, sent in self.server.transport.meter.by_client().items()
         }
         self._tell("epoch", record)
         self._sums = EpochSums()
@@ -212,12 +213,12 @@ class Trainer:
     def _evaluate(self) -> Evaluation | None:
         scored = None
         try:
-            scored = self.run.evaluate()
+            scored = evaluate(self.server, self._schedule.evaluation_batch, self._shown.note)
             what = None if scored is None or math.isfinite(scored.loss) else f"the test loss is {scored.loss}"
         except NonFiniteError as error:
             what = str(error)
         if what is not None:
-            number = self.run.number
+            number = self.server.number
             raise DivergedError(
                 f"training diverged at step {number}, found in evaluation: {what}. {self._remedy()}",
                 number - 1,
@@ -230,12 +231,13 @@ class Trainer:
                 getattr(listener, kind)(record)
 
     def _save(self) -> None:
-        tensors, state = self.run.state()
+        tensors, state = self.server.state()
         bad = _not_finite(tensors)
         if bad is not None:
             raise DivergedError(
-                f"training diverged before step {self.run.number + 1}: {bad} is not finite. {self._remedy()}",
-                self.run.number,
+                f"training diverged before step {self.server.number + 1}: {bad} is not finite. "
+                f"{self._remedy()}",
+                self.server.number,
             )
         self._records.sync()
         about = {
@@ -244,7 +246,7 @@ class Trainer:
             "best": self._best,
             "scored": dataclasses.asdict(self._scored) if self._scored else None,
         }
-        checkpoint.save(self._checkpoints, self.run.number, tensors, about, self._outputs.identity)
+        checkpoint.save(self._checkpoints, self.server.number, tensors, about, self._outputs.identity)
         checkpoint.keep(self._checkpoints, self._outputs.keep, self._best[1] if self._best else None)
 
     def _remedy(self) -> str:
@@ -257,15 +259,15 @@ class Trainer:
         return f"{kept}; try a lower learning rate or a warm-up"
 
     def _result(self) -> Result:
-        timeline = self.run.server.timeline
+        timeline = self.server.timeline
         return Result(
             directory=self._directory,
             epochs=self._schedule.epochs,
-            steps=self.run.number,
+            steps=self.server.number,
             scored=self._scored,
             best_accuracy=self._best[0] if self._best else math.nan,
             best_step=self._best[1] if self._best else 0,
-            bytes=self.run.meter.snapshot(),
+            bytes=self.server.transport.meter.snapshot(),
             seconds=time.monotonic() - self._began,
             simulated_seconds=timeline.clock.seconds if timeline.links else None,
         )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
 
@@ -58,6 +59,19 @@ class Meter:
         with self._lock:
             for counts in (self._counts.setdefault(client, {}), self._total):
                 counts[key] = counts.get(key, 0) + nbytes
+
+    @contextmanager
+    def apart(self) -> Iterator[Meter]:
+        """What is counted inside does not belong here, but to the meter that this gives: an evaluation's."""
+        other = Meter()
+        with self._lock:
+            training = self._counts, self._total
+            self._counts, self._total = other._counts, other._total
+        try:
+            yield other
+        finally:
+            with self._lock:
+                self._counts, self._total = training
 
     def snapshot(self) -> Snapshot:
         """All bytes so far."""

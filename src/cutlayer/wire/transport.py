@@ -1,7 +1,6 @@
 """How the split server reaches its clients, in the same process or over a network."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from cutlayer.wire.messages.types import Message
@@ -21,10 +20,7 @@ class Transport(Protocol):
 
     @property
     def meter(self) -> Meter:
-        """Counts every message: of training, or inside `apart` what does not belong to it."""
-
-    def apart(self) -> AbstractContextManager[Meter]:
-        """What is sent inside does not count as traffic of training, but on the meter that this gives."""
+        """Counts every message."""
 
     def label(self, client: int) -> str:
         """How logs and messages call a client: `client 3`, or `client 3 (anna)` where names are known."""
@@ -56,24 +52,3 @@ class Transport(Protocol):
 
     def fault(self, client: int, error: Exception) -> None:
         """The client broke the protocol. Disconnect it and tell it why; returns if the step can go on."""
-
-
-class Metered:
-    """The part of a transport that counts: one meter for training, and others for what is apart from it."""
-
-    def __init__(self, meter: Meter | None = None) -> None:
-        self._meter = Meter() if meter is None else meter
-
-    @property
-    def meter(self) -> Meter:
-        """See `Transport.meter`."""
-        return self._meter
-
-    @contextmanager
-    def apart(self) -> Iterator[Meter]:
-        """See `Transport.apart`."""
-        training, self._meter = self._meter, Meter()
-        try:
-            yield self._meter
-        finally:
-            self._meter = training

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import LinkError
-from cutlayer.wire.link.model import Link, VirtualClock
+from cutlayer.server.timeline import VirtualClock
+from cutlayer.wire.link.model import Link
 from cutlayer.wire.meter import Direction
 
 rates = st.floats(min_value=1e-3, max_value=1e15) | st.integers(1, 10**12).map(float)

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import MessageError
+from cutlayer.tasks import classification as labels
 from cutlayer.wire.loopback import Loopback
-from cutlayer.wire.messages import labels
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import (
     TYPES,

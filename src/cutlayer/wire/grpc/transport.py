@@ -21,16 +21,15 @@ from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import TYPES, Message, Report, pack
-from cutlayer.wire.meter import Direction
+from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
-from cutlayer.wire.transport import Metered
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
 _REPORT = TYPES.index(Report)
 
 
-class GrpcTransport(Membership, Metered):
+class GrpcTransport(Membership):
     """The transport to all clients of a run, wherever they are."""
 
     def __init__(
@@ -45,8 +44,8 @@ class GrpcTransport(Membership, Metered):
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         """See `Membership`. `interrupted` tells whether to give up waiting for a client that is not there."""
-        Membership.__init__(self, clients, policy, limits, check=check, names=names, note=note)
-        Metered.__init__(self)
+        super().__init__(clients, policy, limits, check=check, names=names, note=note)
+        self.meter = Meter()
         self._interrupted = interrupted
         self.received: set[str] = set()
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
 
 from cutlayer.errors import LinkError
 from cutlayer.wire.meter import Direction
@@ -78,50 +77,6 @@ class Link:
 def parse_links(spec: str) -> tuple[Link, ...]:
     """Links between semicolons, which clients get in turn: `20mbit,10ms; 2mbit,30ms`. None for `none`."""
     return () if spec in ("none", "") else tuple(Link.parse(piece.strip()) for piece in spec.split(";"))
-
-
-class VirtualClock:
-    """The time that a run would have taken on a network: compute as measured, transfer as shaped.
-
-    One process computes its clients one after another, but on a network they work at the same time.
-    So a stage that all clients go through together takes as long as the slowest of them, and a stage
-    that they go through in turn takes the sum. One step of parallel mode is
-
-        >>> clock = VirtualClock()
-        >>> _ = clock.parallel(forward[c] + link.seconds(Direction.UP, sent[c]) for c in clients)
-        >>> clock.add(server)  # waits for all of them
-        >>> _ = clock.parallel(link.seconds(Direction.DOWN, got[c]) + backward[c] for c in clients)
-
-    Each client has a link of its own; the server's is taken to be wide enough for all of them.
-    """
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-
-    @property
-    def seconds(self) -> float:
-        """The time so far."""
-        return self._seconds
-
-    def add(self, seconds: float) -> None:
-        """Everybody waits for one thing: the server's work, or a client whose turn it is."""
-        if not seconds >= 0:
-            raise LinkError(f"a stage cannot take {seconds} seconds")
-        self._seconds += seconds
-
-    def parallel(self, seconds: Iterable[float]) -> float:
-        """Clients work and send at the same time: the slowest counts, and is returned."""
-        slowest = max(seconds, default=0.0)
-        self.add(slowest)
-        return slowest
-
-    def state(self) -> dict[str, Any]:
-        """The time as plain JSON, for a checkpoint."""
-        return {"seconds": self._seconds}
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint."""
-        self._seconds = float(state["seconds"])
 
 
 def _read(spec: str, name: str | None, number: str, unit: str) -> dict[str, float]:
