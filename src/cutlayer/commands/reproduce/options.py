@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import Flag
 from cutlayer.imports import need
 from cutlayer.reproduce.scales import Scale
 
@@ -17,16 +18,15 @@ if TYPE_CHECKING:
     from cutlayer.reproduce.experiment import Experiment
     from cutlayer.reproduce.results import Result, Table
 
-Flag = typer.Option
 ScaleOption = Annotated[Scale, Flag("--scale", help="smoke: seconds; laptop: real images; paper: for a GPU")]
-Root = Annotated[Path, Flag("--root", help="where the image sets lie; smoke needs none")]
-Out = Annotated[Path, Flag("--out", help="where the folders of results, and trained models, go")]
-Jobs = Annotated[int, Flag("--jobs", min=1, help="cells computed at the same time, each in a process")]
+Root = Annotated[Path, Flag("--root", help="the folder of the image sets; smoke needs none")]
+Out = Annotated[Path, Flag("--out", help="the folder for results and trained models")]
+Jobs = Annotated[int, Flag("--jobs", min=1, help="processes that compute at the same time")]
 Threads = Annotated[int, Flag("--threads", min=1, help="threads of PyTorch in each process")]
-Seed = Annotated[int, Flag("--seed", min=0, help="decides weights, batches and random codecs")]
+Seed = Annotated[int, Flag("--seed", min=0, help="seed of weights, batches and random codecs")]
 CodecOption = Annotated[
     list[str] | None,
-    Flag("--codec", help="one more row, as ms:bits=3; may be repeated. Installed codecs come by themselves"),
+    Flag("--codec", help="one more codec, as ms:bits=3; may be repeated. Installed ones are included"),
 ]
 Json = Annotated[bool, Flag("--json", help="print the result as JSON")]
 
