@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 import cutlayer
+from cutlayer.commands import show
 from cutlayer.commands.codecs import bench, codecs, files
 from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
 from cutlayer.commands.reproduce import reproduce
@@ -69,7 +70,7 @@ def main() -> None:
     try:
         app()
     except CutlayerError as error:
-        typer.echo(f"cutlayer: {error}", err=True)
+        show.say(f"cutlayer: {error}", stderr=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

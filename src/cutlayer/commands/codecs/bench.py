@@ -80,7 +80,7 @@ def _example(quiet: bool) -> Tensor:
     from cutlayer.tools.feature_map import digits_feature_map
 
     if not quiet:
-        typer.echo("training a small net on digits for a real feature map ...", err=True)
+        show.say("training a small model on digits for a real feature map ...", stderr=True)
     return digits_feature_map()
 
 
@@ -110,11 +110,6 @@ def _show(about: dict[str, object], rows: list[Row]) -> None:
         ]
         for r in rows
     ]
-    out = show.console()
-    out.print(
-        show.table(
-            f"{about['input']}: {about['shape']} float32", [c.replace("_", " ") for c in columns], cells
-        )
-    )
+    show.console().print(show.table(f"{about['input']}: {about['shape']} float32", columns, cells))
     speed = f"memcpy {about['memcpy_gbps']:.1f} GB/s"
-    out.print(f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}")
+    show.say(f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}")

@@ -41,7 +41,7 @@ def encode(
     write_safely(target, lambda path: path.write_bytes(frame), force=force)
     raw, error = x.numel() * x.element_size(), relative_error(x, decode_frame(frame, max_elements=x.numel()))
     smaller = f"{raw / len(frame):.1f} times smaller"
-    typer.echo(f"{target}: {len(frame):,} bytes, {smaller}, relative squared error {error:.4g}")
+    show.say(f"{target}: {len(frame):,} bytes, {smaller}, relative squared error {error:.4g}")
 
 
 def decode(
@@ -65,7 +65,7 @@ def decode(
     limit = DEFAULT_LIMIT if max_elements is None else max_elements
     x = decode_frame(read_bytes(source), max_elements=limit)
     write_tensor(target, x, force=force)
-    typer.echo(f"{target}: {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}")
+    show.say(f"{target}: {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}")
 
 
 def inspect(

@@ -32,11 +32,10 @@ def event_log(path: Path | None) -> Iterator[None]:
 
 def messages(quiet: bool) -> Callable[[str], None]:
     """A function that prints a line to standard error, or one that prints nothing."""
-    screen = show.console(stderr=True)
 
     def note(text: str) -> None:
         if not quiet:
-            screen.print(text, soft_wrap=True, markup=False)
+            show.say(text, stderr=True)
 
     return note
 

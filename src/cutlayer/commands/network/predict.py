@@ -12,7 +12,7 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, ClientCredentials
-from cutlayer.commands.network.monitoring import silence_grpc
+from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import Checkpoint, Flag, Threads
 from cutlayer.commands.runs.model_check import threads_for_inference
@@ -81,7 +81,7 @@ def predict(
     if server is None:
         if credentials.given:
             raise ConfigError("--ca, --cert, --key and --token-file are for a --server; give one")
-        side = open_run(run, checkpoint, lambda text: show.console(stderr=True).print(text))
+        side = open_run(run, checkpoint, messages(quiet=False))
     else:
         side = ClientSide.load(run, checkpoint)
     if source is None:  # what the run was tested on
@@ -123,7 +123,7 @@ def predict(
     said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
     if found.labels is not None:
         said += f", accuracy {right / total:.2%}"
-    show.console(stderr=True).print(said)
+    show.say(said, stderr=True)
 
 
 def _remote(server: str, side: ClientSide, codec: str | None, credentials: ClientCredentials) -> RemoteModel:

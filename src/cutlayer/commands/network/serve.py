@@ -109,4 +109,4 @@ def serve(
                 counted.close()
     show_outcome(result.directory, display)
     if display == "auto":
-        show.console().print(f"The run is in {result.directory}", soft_wrap=True)
+        show.say(f"The run is in {result.directory}")

@@ -112,7 +112,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
             train_all(runs, jobs=jobs, threads=threads, quiet=as_json)
         except KeyboardInterrupt:
             told = "stopped; every run is saved, and the same command goes on from there"
-            show.console(stderr=True).print(told, soft_wrap=True)
+            show.say(told, stderr=True)
             raise typer.Exit(130) from None
         view = import_module(f"cutlayer.reproduce.{name}")
         result = conclude(name, scale, out, view.findings(out))

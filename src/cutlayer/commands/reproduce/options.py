@@ -87,7 +87,7 @@ def perform(
         result = run(experiment, request, bar(quiet=as_json))
     except KeyboardInterrupt:
         told = "stopped; finished cells are kept, and the same command goes on from them"
-        show.console(stderr=True).print(told, soft_wrap=True)
+        show.say(told, stderr=True)
         raise typer.Exit(130) from None
     if as_json:
         show.print_json(result.to_json())
@@ -98,16 +98,16 @@ def perform(
 def show_result(result: Result, out: Path) -> None:
     """Print tables and claims, and where all of it is."""
     screen = show.console()
-    screen.print(f"[bold]{result.title}[/bold] (scale {result.scale})\n", soft_wrap=True)
+    show.say(f"{result.title} (scale {result.scale})\n", style="bold")
     for table in result.tables:
         if len(table.rows) <= _SCREENFUL and len(table.columns) <= _WIDTH:
             screen.print(_rich(table))
         else:
-            screen.print(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
+            show.say(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
     verdict = {True: "holds", False: "does not hold", "partly": "holds in part"}
     for claim in result.claims:
-        screen.print(f"{claim.claim}: [bold]{verdict[claim.holds]}[/bold]. {claim.evidence}", soft_wrap=True)
-    screen.print(f"\nAll of it is in {out / result.name}.", soft_wrap=True)
+        show.say(f"{claim.claim}: {verdict[claim.holds]}. {claim.evidence}")
+    show.say(f"\nThe result is in {out / result.name}.")
 
 
 def _rich(table: Table) -> Any:

@@ -129,7 +129,7 @@ def advise_command(
         show.print_json({"advice": best, "error": error, "assumptions": assumptions, "choices": found})
     else:
         _show(subject.name, choices, points, error, chosen, rows)
-        show.console().print("Assumed: " + "; ".join(assumptions) + ".", soft_wrap=True)
+        show.say("Assumed: " + "; ".join(assumptions) + ".")
     if not choices[0].fits:
         least = min(choices, key=lambda choice: choice.error)
         raise ConfigError(
@@ -216,22 +216,21 @@ def _assumptions(setting: Setting, told: str, here: float | None) -> list[str]:
 def _show(
     name: str, choices: list[Choice], points: list[CutPoint], budget: float, link: Link, rows: int
 ) -> None:
-    best, out = choices[0], show.console()
+    best = choices[0]
     if best.fits:
-        out.print(
+        show.say(
             f"Cut at {best.cut} and send with {best.codec}: {show.duration(best.seconds)} a step, "
             f"error {best.error:.3g}.",
             style="bold",
-            soft_wrap=True,
         )
-    columns = ["cut", "codec", "error", "bits/elem", "up", "down"]
+    columns = ["cut", "codec", "error", "bits", "up", "down"]
     columns += ["client s", "up s", "server s", "down s", "step s"]
     shown = choices[: rows or None]
     cells = [_cells(choice) for choice in shown]
-    title = f"{name} on {link}: shortest step first; error at most {budget:g}"
-    out.print(show.table(title, columns, cells, text=2))
+    title = f"{name} on {link}: shortest step first; error at most {budget:g}; bits an element"
+    show.console().print(show.table(title, columns, cells, text=2))
     if len(shown) < len(choices):
-        out.print(f"{len(shown)} of {len(choices)} rows ({len(points)} cuts); all with --rows 0 or --json")
+        show.say(f"{len(shown)} of {len(choices)} rows ({len(points)} cuts); all with --rows 0 or --json")
 
 
 def _cells(choice: Choice) -> list[Any]:

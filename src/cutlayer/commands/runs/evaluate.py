@@ -50,7 +50,7 @@ def evaluate(
     threads_for_inference(threads, own, data.test.shape, own.train.evaluate_batch)
     found: list[dict[str, Any]] = []
     for config in configs:
-        session = restore(run, checkpoint, config, data, lambda text: show.console(stderr=True).print(text))
+        session = restore(run, checkpoint, config, data, lambda text: show.say(text, stderr=True))
         scored = session.evaluate()
         found.append({"codec": config.codec.up, "step": session.number, **asdict(scored)})
     if as_json:

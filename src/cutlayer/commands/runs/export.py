@@ -44,10 +44,9 @@ def export(
     from cutlayer.inference import export as exporting
     from cutlayer.training.load_run import open_run
 
-    trained = open_run(run, checkpoint, lambda text: show.console(stderr=True).print(text))
+    trained = open_run(run, checkpoint, lambda text: show.say(text, stderr=True))
     tensors = exporting.export(trained, out, part)
     numbers = sum(tensor.numel() for tensor in tensors.values())
-    show.console().print(
-        f"{out}: {part} model of step {trained.step}, {len(tensors)} tensors, {show.count(numbers)} numbers",
-        soft_wrap=True,
+    show.say(
+        f"{out}: {part} model of step {trained.step}, {len(tensors)} tensors, {show.count(numbers)} numbers"
     )

@@ -65,4 +65,4 @@ def report(
         show.print_json({"files": [str(path) for path in written]})
         return
     for path in written:
-        show.console().print(f"wrote {path} ({show.size(path.stat().st_size)})", soft_wrap=True)
+        show.say(f"wrote {path} ({show.size(path.stat().st_size)})")

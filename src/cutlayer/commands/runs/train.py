@@ -80,21 +80,20 @@ def train(
     free_directory(config, output.resume)
     loaded = prepare_data(config)
     threads_for_training(threads, config, loaded.train.shape)
-    screen = show.console()
     if display == "auto":
-        screen.print(partition_table(loaded.parts, loaded.train, config.data.partition))
-        screen.print(f"{_about(config)}\nrun: {config.output.dir}\n", soft_wrap=True)
+        show.console().print(partition_table(loaded.parts, loaded.train, config.data.partition))
+        show.say(f"{_about(config)}\nrun: {config.output.dir}\n")
     try:
         result = train_run(config, progress=progress.display(display), resume=output.resume, data=loaded)
     except KeyboardInterrupt:
         again = f"cutlayer train --resume --out {config.output.dir}"
-        show.console(stderr=True).print(f"stopped; to continue: {again}", soft_wrap=True)
+        show.say(f"stopped; to continue: {again}", stderr=True)
         raise typer.Exit(130) from None
     show_outcome(result.directory, display)
     if display == "auto":
-        screen.print(f"The run is in {result.directory}. Next, for example:", soft_wrap=True)
+        show.say(f"The run is in {result.directory}. Next, for example:")
         for command in ("eval", "predict", "export"):
-            screen.print(f"  cutlayer {command} {result.directory}", soft_wrap=True)
+            show.say(f"  cutlayer {command} {result.directory}")
 
 
 def _about(config: Config) -> str:
