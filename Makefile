@@ -24,7 +24,7 @@ DEMO := runs/demo
 demo: install  ## train digits with ten clients under dense, sp and ms; print accuracy against bytes
 	rm -rf $(DEMO)
 	for codec in dense sp ms; do \
-	  $(BIN)/cutlayer train --recipe demo/digits-$$codec --threads 1 --out $(DEMO)/$$codec || exit 1; \
+	  $(BIN)/cutlayer train --recipe demo/digits-$$codec --out $(DEMO)/$$codec || exit 1; \
 	done
 	$(BIN)/cutlayer compare $(DEMO)/dense $(DEMO)/sp $(DEMO)/ms
 

@@ -1,4 +1,4 @@
-"""The `cutlayer` program: a thin shell around the library."""
+"""The `cutlayer` program: its list of commands, and how errors end it."""
 
 import sys
 from typing import Annotated
@@ -6,16 +6,18 @@ from typing import Annotated
 import typer
 
 import cutlayer
+from cutlayer.commands import show
 from cutlayer.commands.codecs import bench, codecs, files
-from cutlayer.commands.network import aggregate, certs, join, predict, serve
+from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
 from cutlayer.commands.reproduce import reproduce
 from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
+from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 
 app = typer.Typer(
     name="cutlayer",
-    help="Train and run neural networks split between devices and a server, with small traffic at the cut.",
-    epilog="Try: cutlayer codecs | cutlayer bench | cutlayer train | cutlayer COMMAND --help",
+    help="Train and run neural networks that are split between clients and a server.",
+    epilog="Try: cutlayer train, cutlayer bench, cutlayer COMMAND --help",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -31,7 +33,7 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _program(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version and stop")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version and exit")
     ] = False,
 ) -> None:
     pass
@@ -52,6 +54,7 @@ for command in (
     aggregate,
     evaluate,
     predict,
+    serve_inference,
     compare,
     export,
     report,
@@ -63,10 +66,11 @@ for command in (
 
 def main() -> None:
     """Run, and turn a user's mistakes into one line on stderr and exit code 1."""
+    sleep_while_waiting()
     try:
         app()
     except CutlayerError as error:
-        typer.echo(f"cutlayer: {error}", err=True)
+        show.say(f"cutlayer: {error}", stderr=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -3,14 +3,11 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner, Result
 
-from cutlayer.commands.network import predict, serve
-from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, train
+from cutlayer.cli import app
 
 Run = Callable[..., Result]
-COMMANDS = (advise, compare, cuts, evaluate, export, partition, predict, recipes, serve, train)
 
 #: A run of a second: few digits, a thin model, two clients.
 SMALL = ["--clients", 2, "--epochs", 2, "--set", "model.width=4", "--set", "data.limit=120", "--threads", 1]
@@ -18,9 +15,6 @@ SMALL = ["--clients", 2, "--epochs", 2, "--set", "model.width=4", "--set", "data
 
 def invoke(*words: object) -> Result:
     """Run a command line; errors of cutlayer come back as `result.exception`, as `main` sees them."""
-    app = typer.Typer()
-    for module in COMMANDS:
-        module.register(app)
     threads = torch.get_num_threads()
     try:
         return CliRunner().invoke(app, [str(word) for word in words])

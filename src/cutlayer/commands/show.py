@@ -1,43 +1,81 @@
-"""Output for people: a console, tables, and numbers with units."""
+"""Output for people and for programs: messages, tables, and JSON."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich import box
-from rich.console import Console
-from rich.table import Table
-
-from cutlayer.training.records import to_json
 from cutlayer.units import count, duration, size
 
-__all__ = ["console", "count", "duration", "print_json", "print_line", "size", "table"]
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+__all__ = ["console", "count", "duration", "print_json", "print_line", "say", "size", "table"]
+
+# Into a file or pipe: wide enough for every table.
+_FILE_WIDTH = 160
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on the present standard output. Into a file or pipe it never wraps tables."""
+    """A console on the present standard output, or standard error."""
+    from rich.console import Console
+
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, highlight=False, width=None if stream.isatty() else 160, soft_wrap=False)
+    width = None if stream.isatty() else _FILE_WIDTH
+    return Console(file=stream, highlight=False, emoji=False, width=width)
+
+
+def say(text: str, *, stderr: bool = False, style: str | None = None) -> None:
+    """Print a message as it is: wrapped between words on a terminal, and never in a file or pipe."""
+    screen = console(stderr)
+    screen.print(text, style=style, markup=False, soft_wrap=not screen.is_terminal)
 
 
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], text: int = 1) -> Table:
-    """A table whose first `text` columns are words and whose others are numbers."""
-    made = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for number, column in enumerate(columns):
-        made.add_column(column, justify="left" if number < text else "right", no_wrap=number >= text)
-    for row in rows:
-        made.add_row(*(str(cell) for cell in row))
+    """A table whose first `text` columns are words and whose others are numbers.
+
+    Where the terminal is too narrow, the headers of numbers are broken between words, and words anywhere.
+    Numbers are never cut.
+    """
+    from rich import box
+    from rich.table import Table
+
+    cells = [[str(cell) for cell in row] for row in rows]
+    longest = [max((len(row[n]) for row in cells), default=0) for n in range(len(columns))]
+    natural = sum(max(len(name), width) for name, width in zip(columns, longest, strict=True))
+    screen = console()
+    narrow = screen.is_terminal and natural + 3 * len(columns) + 1 > screen.width
+    made = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+        padding=0 if narrow else (0, 1),
+    )
+    for number, name in enumerate(columns):
+        if number < text:
+            made.add_column(name, overflow="fold")
+        elif narrow:
+            made.add_column(name, justify="right", width=max(longest[number], *map(len, name.split())))
+        else:
+            made.add_column(name, justify="right", no_wrap=True)
+    for row in cells:
+        made.add_row(*row)
     return made
 
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output, for programs."""
+    from cutlayer.training.records import to_json
+
     sys.stdout.write(json.dumps(json.loads(to_json(value)), indent=2) + "\n")
 
 
 def print_line(value: Any) -> None:
     """One line of JSON on standard output, after others."""
+    from cutlayer.training.records import to_json
+
     sys.stdout.write(to_json(value) + "\n")

@@ -1,19 +1,20 @@
 """`cutlayer bench`: which codec for my tensor?"""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
-from rich.progress import track
 
-from cutlayer.codecs import codec as parse
-from cutlayer.codecs.kernels import surface as kernels
 from cutlayer.commands import show
-from cutlayer.commands.codecs.arrays import read_tensor
-from cutlayer.tools.bench import DEFAULT_CODECS, Row, memcpy_seconds
-from cutlayer.tools.bench import bench as measure
-from cutlayer.tools.feature_map import digits_feature_map
+from cutlayer.commands.codecs.options import TensorName
+from cutlayer.commands.options import AsJson, Flag
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cutlayer.tools.bench import Row
 
 
 def register(app: typer.Typer) -> None:
@@ -22,23 +23,36 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    codec: Annotated[list[str] | None, typer.Option(help="A codec to measure; may be repeated.")] = None,
+    codec: Annotated[list[str] | None, Flag(help="a codec to measure; may be repeated")] = None,
     source: Annotated[
         Path | None,
-        typer.Option("--input", help="A .npy or .safetensors file. Default: a feature map of digits."),
+        Flag("--input", help="a .npy or .safetensors file; by default a feature map of digits"),
     ] = None,
-    tensor: Annotated[str | None, typer.Option(help="Which tensor of a .safetensors file.")] = None,
-    threads: Annotated[int, typer.Option(min=1, help="Threads for the codecs and for memcpy.")] = 1,
-    seconds: Annotated[float, typer.Option(min=0.0, help="Time for each measurement.")] = 0.3,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    tensor: TensorName = None,
+    threads: Annotated[int, Flag(min=1, help="threads of the codecs and of memcpy")] = 1,
+    seconds: Annotated[float, Flag(min=0.0, help="seconds of each measurement")] = 0.3,
+    as_json: AsJson = False,
 ) -> None:
     """Measure size, error and speed of codecs on the same tensor.
 
-    Error is relative and squared, ||x - y||^2 / ||x||^2. Speeds count the tensor's float32 bytes, and the
-    column x memcpy is their ratio to a plain copy of the tensor in the same run.
+    The error is relative and squared, ||x - y||^2 / ||x||^2. Speeds count the
+    tensor's float32 bytes. The column `x memcpy` is their ratio to a plain
+    copy of the tensor in the same run.
 
-    Examples:  cutlayer bench   |   cutlayer bench --input features.npy --codec ms:bits=3 --codec qu:bits=4
+    \b
+    Examples:
+      cutlayer bench
+      cutlayer bench --input features.npy --codec ms:bits=3 --codec qu:bits=4
     """
+    import torch
+    from rich.progress import track
+
+    from cutlayer.codecs import codec as parse
+    from cutlayer.codecs.kernels import surface as kernels
+    from cutlayer.commands.codecs.arrays import read_tensor
+    from cutlayer.tools.bench import DEFAULT_CODECS, memcpy_seconds
+    from cutlayer.tools.bench import bench as measure
+
     chosen = [parse(spec) for spec in codec or DEFAULT_CODECS]
     x = read_tensor(source, tensor) if source else _example(as_json)
     torch.set_num_threads(threads)
@@ -62,9 +76,11 @@ def bench(
         _show(about, rows)
 
 
-def _example(quiet: bool) -> torch.Tensor:
+def _example(quiet: bool) -> Tensor:
+    from cutlayer.tools.feature_map import digits_feature_map
+
     if not quiet:
-        typer.echo("training a small net on digits for a real feature map ...", err=True)
+        show.say("training a small model on digits for a real feature map ...", stderr=True)
     return digits_feature_map()
 
 
@@ -94,11 +110,6 @@ def _show(about: dict[str, object], rows: list[Row]) -> None:
         ]
         for r in rows
     ]
-    out = show.console()
-    out.print(
-        show.table(
-            f"{about['input']}: {about['shape']} float32", [c.replace("_", " ") for c in columns], cells
-        )
-    )
+    show.console().print(show.table(f"{about['input']}: {about['shape']} float32", columns, cells))
     speed = f"memcpy {about['memcpy_gbps']:.1f} GB/s"
-    out.print(f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}")
+    show.say(f"{about['implementation']} kernels, {about['threads']} thread(s), {speed}")

@@ -1,12 +1,11 @@
-"""`cutlayer codecs`: what there is to choose from."""
+"""`cutlayer codecs`: the codecs and their parameters."""
 
 from typing import Annotated
 
 import typer
 
-from cutlayer.codecs import codec_class, names
-from cutlayer.codecs.fields import parameters
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson
 
 
 def register(app: typer.Typer) -> None:
@@ -15,16 +14,22 @@ def register(app: typer.Typer) -> None:
 
 
 def codecs(
-    name: Annotated[str | None, typer.Argument(help="Show only this codec.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    name: Annotated[str | None, typer.Argument(help="show only this codec", metavar="NAME")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List the codecs, their parameters and when to use them.
 
-    A codec is named by a spec string: its name, then any parameters that differ from the defaults, as in
-    `ms:ratio=0.99,bits=2` or `sp:ratio=0.9,values=float16`.
+    A codec is written as its name, then any parameters that differ from the
+    defaults: `ms:ratio=0.99,bits=2` or `sp:ratio=0.9,values=float16`.
 
-    Examples:  cutlayer codecs   |   cutlayer codecs ms   |   cutlayer codecs --json
+    \b
+    Examples:
+      cutlayer codecs
+      cutlayer codecs ms --json
     """
+    from cutlayer.codecs import codec_class, names
+    from cutlayer.codecs.fields import parameters
+
     chosen = [codec_class(n) for n in ([name] if name else names())]
     if as_json:
         rows = [

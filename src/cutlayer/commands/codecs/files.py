@@ -1,19 +1,12 @@
 """`cutlayer encode`, `decode` and `inspect`: frames in files."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cutlayer.codecs import codec as parse
-from cutlayer.codecs import decode as decode_frame
-from cutlayer.codecs import inspect as inspect_frame
-from cutlayer.codecs.frame import DEFAULT_LIMIT
 from cutlayer.commands import show
-from cutlayer.commands.codecs.arrays import read_bytes, read_tensor, write_safely, write_tensor
-from cutlayer.split import relative_error
-
-Force = Annotated[bool, typer.Option("--force", help="Replace the output file if it exists.")]
+from cutlayer.commands.codecs.options import FrameFile, TensorFile, TensorName
+from cutlayer.commands.options import AsJson, Flag, Overwrite
 
 
 def register(app: typer.Typer) -> None:
@@ -24,49 +17,70 @@ def register(app: typer.Typer) -> None:
 
 
 def encode(
-    source: Annotated[Path, typer.Argument(help="A .npy or .safetensors file.")],
-    target: Annotated[Path, typer.Argument(help="Where the frame goes, usually *.cut.")],
-    codec: Annotated[str, typer.Option(help="The codec; `cutlayer codecs` lists them.")] = "ems:bpe=1.0",
-    tensor: Annotated[str | None, typer.Option(help="Which tensor of a .safetensors file.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of random codecs.")] = None,
-    force: Force = False,
+    source: TensorFile,
+    target: FrameFile,
+    codec: Annotated[str, Flag(help="the codec; `cutlayer codecs` lists them")] = "ems:bpe=1.0",
+    tensor: TensorName = None,
+    seed: Annotated[int | None, Flag(help="seed of random codecs")] = None,
+    force: Overwrite = False,
 ) -> None:
     """Encode a tensor from a file as a frame.
 
-    Example:  cutlayer encode features.npy features.cut --codec ms:ratio=0.99,bits=2
+    \b
+    Example:
+      cutlayer encode features.npy features.cut --codec ms:ratio=0.99,bits=2
     """
+    from cutlayer.codecs import codec as parse
+    from cutlayer.codecs import decode as decode_frame
+    from cutlayer.commands.codecs.arrays import read_tensor, write_safely
+    from cutlayer.split import relative_error
+
     chosen = parse(codec)
     x = read_tensor(source, tensor)
     frame = chosen.encode(x, seed=seed)
     write_safely(target, lambda path: path.write_bytes(frame), force=force)
     raw, error = x.numel() * x.element_size(), relative_error(x, decode_frame(frame, max_elements=x.numel()))
     smaller = f"{raw / len(frame):.1f} times smaller"
-    typer.echo(f"{target}: {len(frame):,} bytes, {smaller}, relative squared error {error:.4g}")
+    show.say(f"{target}: {len(frame):,} bytes, {smaller}, relative squared error {error:.4g}")
 
 
 def decode(
-    source: Annotated[Path, typer.Argument(help="A frame.")],
-    target: Annotated[Path, typer.Argument(help="A .npy or .safetensors file.")],
-    max_elements: Annotated[int, typer.Option(help="Refuse frames that claim more.")] = DEFAULT_LIMIT,
-    force: Force = False,
+    source: FrameFile,
+    target: TensorFile,
+    max_elements: Annotated[
+        int | None, Flag(help="refuse frames with more elements; by default 2^28")
+    ] = None,
+    force: Overwrite = False,
 ) -> None:
     """Decode a frame into a file.
 
-    Example:  cutlayer decode features.cut features.npy
+    \b
+    Example:
+      cutlayer decode features.cut features.npy
     """
-    x = decode_frame(read_bytes(source), max_elements=max_elements)
+    from cutlayer.codecs import decode as decode_frame
+    from cutlayer.codecs.frame import DEFAULT_LIMIT
+    from cutlayer.commands.codecs.arrays import read_bytes, write_tensor
+
+    limit = DEFAULT_LIMIT if max_elements is None else max_elements
+    x = decode_frame(read_bytes(source), max_elements=limit)
     write_tensor(target, x, force=force)
-    typer.echo(f"{target}: {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}")
+    show.say(f"{target}: {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}")
 
 
 def inspect(
-    source: Annotated[Path, typer.Argument(help="A frame.")],
-    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    source: FrameFile,
+    as_json: AsJson = False,
 ) -> None:
-    """Show what a frame says about itself, without decoding it.
+    """Show the header of a frame without decoding it.
 
-    Example:  cutlayer inspect features.cut
+    \b
+    Example:
+      cutlayer inspect features.cut
     """
+    from cutlayer.codecs import inspect as inspect_frame
+    from cutlayer.commands.codecs.arrays import read_bytes
+
     info = inspect_frame(read_bytes(source))
     rows = {
         "codec": info.codec,

@@ -9,19 +9,19 @@ from typing import Annotated
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson, Flag, Overwrite
 from cutlayer.imports import need
 
-Dir = Annotated[Path, typer.Option("--dir", help="where the files lie")]
-Force = Annotated[bool, typer.Option("--force", help="replace files that are there")]
-Days = Annotated[int, typer.Option(help="how long it is valid", min=1, max=36500)]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+Dir = Annotated[Path, Flag("--dir", help="the folder of the files")]
+Days = Annotated[int, Flag(help="how long the certificate is valid", min=1, max=36500)]
+Names = Annotated[list[str], typer.Argument(help="the names of clients")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        help="Certificates and tokens, so that server and clients know each other.",
-        epilog="Try: cutlayer certs ca; cutlayer certs server localhost 127.0.0.1; cutlayer certs token a b",
+        help="Make certificates and tokens for server and clients.",
+        epilog="Try: cutlayer certs ca, then: cutlayer certs server localhost",
         no_args_is_help=True,
     )
     for command in (ca, server, client, token, show_):
@@ -29,8 +29,8 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="certs")
 
 
-def ca(directory: Dir = Path("certs"), days: Days = 3650, force: Force = False) -> None:
-    """Make a private certificate authority: ca.pem for everybody, ca.key for nobody.
+def ca(directory: Dir = Path("certs"), days: Days = 3650, force: Overwrite = False) -> None:
+    """Make a private CA: ca.pem for everybody, ca.key for nobody.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def server(
     hosts: Annotated[list[str], typer.Argument(help="names and addresses by which clients call the server")],
     directory: Dir = Path("certs"),
     days: Days = 825,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:
     """Make the server's certificate: server.pem and server.key.
 
@@ -62,14 +62,14 @@ def server(
 
 
 def client(
-    names: Annotated[list[str], typer.Argument(help="the names of clients")],
+    names: Names,
     directory: Dir = Path("certs"),
     days: Days = 825,
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:
-    """Make certificates for clients (mutual TLS): NAME.pem and NAME.key each.
+    """Make certificates for clients (mutual TLS): NAME.pem and NAME.key.
 
-    The name in the certificate is the client's identity; the server believes no other.
+    The name in the certificate is the client's identity.
 
     \b
     Example:
@@ -85,13 +85,15 @@ def client(
 
 
 def token(
-    names: Annotated[list[str], typer.Argument(help="the names of clients")],
+    names: Names,
     directory: Dir = Path("certs"),
-    force: Force = False,
+    force: Overwrite = False,
 ) -> None:
-    """Make tokens for clients: a secret NAME.token each, and tokens.txt with hashes for the server.
+    """Make tokens for clients.
 
-    Names are added to tokens.txt if it is there. Delete a line of it to shut a client out.
+    Each client gets a secret NAME.token, and the server tokens.txt with the
+    hashes. Names are added to a tokens.txt that exists. To shut a client out,
+    delete its line there.
 
     \b
     Example:
@@ -107,7 +109,7 @@ def token(
 def show_(
     file: Annotated[Path, typer.Argument(help="a certificate (.pem)")], as_json: AsJson = False
 ) -> None:
-    """Tell what a certificate says: whose it is, for which names, and until when.
+    """Show whose a certificate is, for which names, and until when.
 
     \b
     Example:

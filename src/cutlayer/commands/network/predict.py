@@ -11,11 +11,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.network.quiet_grpc import quiet_grpc
-from cutlayer.commands.runs.evaluate import At
+from cutlayer.commands.network.credentials import NETWORK, ClientCredentials
+from cutlayer.commands.network.monitoring import messages, silence_grpc
+from cutlayer.commands.option_groups import with_groups
+from cutlayer.commands.options import Checkpoint, Flag, Threads
+from cutlayer.commands.runs.model_check import threads_for_inference
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.imports import need
-from cutlayer.training.records import to_json
 
 if TYPE_CHECKING:
     from cutlayer.inference.client_half import ClientSide
@@ -23,7 +25,8 @@ if TYPE_CHECKING:
     from cutlayer.inference.remote_model import RemoteModel
     from cutlayer.training.load_run import Trained
 
-_REMOTE = "With a server"
+# Samples in one forward pass; see Predictor.
+_BATCH = 256
 
 
 def register(app: typer.Typer) -> None:
@@ -31,49 +34,39 @@ def register(app: typer.Typer) -> None:
     app.command("predict")(predict)
 
 
+@with_groups
 def predict(
     run: Annotated[
-        Path, typer.Argument(help="the directory of a run; with --server, also an exported client's half")
+        Path,
+        typer.Argument(
+            help="the directory of a run; with --server also an exported client's half", metavar="RUN"
+        ),
     ],
-    source: Annotated[
-        str | None, typer.Option("--data", help="a data set, an image, or a folder of images")
-    ] = None,
-    root: Annotated[Path | None, typer.Option(help="where data sets lie that are given by name")] = None,
-    split: Annotated[Literal["test", "train"], typer.Option(help="which split of a data set")] = "test",
-    limit: Annotated[int | None, typer.Option(help="take so many samples only", min=1)] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="write a .csv or .jsonl file instead of to the screen")
-    ] = None,
-    codec: Annotated[
-        str | None, typer.Option(help="another codec than the trained one", metavar="SPEC")
-    ] = None,
-    at: At = "last",
+    *,
+    source: Annotated[str | None, Flag("--data", help="a data set, an image, or a folder of images")] = None,
+    root: Annotated[Path | None, Flag(help="the folder of data sets that are given by name")] = None,
+    split: Annotated[Literal["test", "train"], Flag(help="which split of a data set")] = "test",
+    limit: Annotated[int | None, Flag(help="predict only so many samples", min=1)] = None,
+    out: Annotated[Path | None, Flag(help="write to a .csv or .jsonl file instead of the screen")] = None,
+    codec: Annotated[str | None, Flag(help="another codec than the trained one", metavar="SPEC")] = None,
+    checkpoint: Checkpoint = "last",
     server: Annotated[
         str | None,
-        typer.Option(help="run the server's half there", metavar="HOST:PORT", rich_help_panel=_REMOTE),
+        Flag(help="run the server's half there", metavar="HOST:PORT", rich_help_panel=NETWORK),
     ] = None,
-    ca: Annotated[Path | None, typer.Option(help="TLS: the server's CA", rich_help_panel=_REMOTE)] = None,
-    cert: Annotated[
-        Path | None, typer.Option(help="mutual TLS: this client's certificate", rich_help_panel=_REMOTE)
-    ] = None,
-    key: Annotated[Path | None, typer.Option(help="and its key", rich_help_panel=_REMOTE)] = None,
-    token_file: Annotated[
-        Path | None,
-        typer.Option(help="this client's token; or set CUTLAYER_TOKEN", rich_help_panel=_REMOTE),
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="plain text beyond loopback", rich_help_panel=_REMOTE)
-    ] = False,
+    credentials: ClientCredentials,
+    threads: Threads = None,
 ) -> None:
-    """Predict labels with a trained split model, the codec in place. Without --data, for its own test set.
+    """Predict labels with a trained split model, the codec in place.
 
-    With --server only the client's half runs here; `cutlayer serve --model RUN --inference` has the other.
+    Without --data, the samples are those of the run's test set. With --server
+    only the client's half runs here; `cutlayer serve-inference` has the other.
 
     \b
     Examples:
       cutlayer predict runs/ms --limit 5
       cutlayer predict runs/ms --data photos/ --out labels.csv
-      cutlayer predict runs/ms --data cifar10 --root ~/data --codec none --out labels.jsonl
+      cutlayer predict runs/ms --data cifar10 --root ~/data --codec none
       cutlayer predict device.safetensors --data photos/ --server 127.0.0.1:50551
     """
     need("pydantic", "reading a run")
@@ -86,20 +79,21 @@ def predict(
 
     side: Trained | ClientSide
     if server is None:
-        if ca or cert or key or token_file:
+        if credentials.given:
             raise ConfigError("--ca, --cert, --key and --token-file are for a --server; give one")
-        side = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+        side = open_run(run, checkpoint, messages(quiet=False))
     else:
-        side = ClientSide.load(run, at)
+        side = ClientSide.load(run, checkpoint)
     if source is None:  # what the run was tested on
         if not run.is_dir():
             raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
         own = side.config.data
         source, root, limit = own.source, root or Path(own.root), limit or own.limit
+    threads_for_inference(threads, side.config, side.data_spec.shape, _BATCH)
     found: Samples = samples(source, side.data_spec, split, root or Path(), limit)
     predictor: Predictor | RemoteModel
     if isinstance(side, ClientSide):
-        predictor = _remote(str(server), side, codec, (ca, cert, key, token_file), insecure)
+        predictor = _remote(str(server), side, codec, credentials)
     else:
         predictor = Predictor(side, codec)
     right = 0
@@ -129,28 +123,20 @@ def predict(
     said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
     if found.labels is not None:
         said += f", accuracy {right / total:.2%}"
-    show.console(stderr=True).print(said)
+    show.say(said, stderr=True)
 
 
-def _remote(
-    server: str,
-    side: ClientSide,
-    codec: str | None,
-    files: tuple[Path | None, Path | None, Path | None, Path | None],
-    insecure: bool,
-) -> RemoteModel:
-    quiet_grpc()
+def _remote(server: str, side: ClientSide, codec: str | None, credentials: ClientCredentials) -> RemoteModel:
+    silence_grpc()
     need("grpc", "predicting with a server", "network")
     from cutlayer.inference.remote_model import RemoteModel
-    from cutlayer.wire.security.credentials import ClientSecurity
 
-    ca, cert, key, token = files
-    return RemoteModel(
-        server, side, ClientSecurity.load(ca, cert, key, token, insecure=insecure), codec=codec
-    )
+    return RemoteModel(server, side, credentials.load(), codec=codec)
 
 
 def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:
+    from cutlayer.training.records import to_json
+
     if suffix == ".jsonl":
         file.writelines(to_json(row) + "\n" for row in rows)
         return

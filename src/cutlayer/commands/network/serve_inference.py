@@ -1,60 +1,74 @@
-"""`cutlayer serve --model RUN --inference`: the server's half of a trained model, for devices that ask."""
+"""`cutlayer serve-inference`: the server's half of a trained model, for clients that ask for predictions."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
-import torch
+import typer
 
-from cutlayer.commands import show
-from cutlayer.commands.network.quiet_grpc import quiet_grpc
+from cutlayer.commands.network.credentials import NETWORK, ServerCredentials
+from cutlayer.commands.network.monitoring import Log, MetricsPort, event_log, messages, silence_grpc
+from cutlayer.commands.option_groups import with_groups
+from cutlayer.commands.options import Checkpoint, Flag, Quiet, RunArgument, Threads
+from cutlayer.commands.runs.model_check import threads_for_inference
 from cutlayer.imports import need
 
+# Clients send so many samples a request; see RemoteModel.
+_REQUEST = 64
 
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("serve-inference")(serve_inference)
+
+
+@with_groups
 def serve_inference(
-    run: Path,
-    listen: str = "127.0.0.1:50551",
+    run: RunArgument,
     *,
-    cert: Path | None = None,
-    key: Path | None = None,
-    client_ca: Path | None = None,
-    tokens: Path | None = None,
-    insecure: bool = False,
-    at: str = "last",
-    max_batch: int = 256,
-    max_wait: float = 2.0,
-    metrics: int | None = None,
-    log_file: Path | None = None,
-    threads: int | None = None,
-    quiet: bool = False,
+    listen: Annotated[
+        str, Flag(help="the address for clients", metavar="HOST:PORT", rich_help_panel=NETWORK)
+    ] = "127.0.0.1:50551",
+    credentials: ServerCredentials,
+    checkpoint: Checkpoint = "last",
+    max_batch: Annotated[int, Flag(help="samples in one forward pass, and in one request", min=1)] = 256,
+    max_wait: Annotated[
+        float, Flag(help="milliseconds that a request waits to share a forward pass", min=0)
+    ] = 2.0,
+    metrics: MetricsPort = None,
+    log: Log = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Serve until Ctrl-C. `max_batch` counts samples in one pass, `max_wait` is in milliseconds."""
-    quiet_grpc()
+    """Answer predictions with the server's half of a trained model.
+
+    Clients run their half and send smashed data: `cutlayer predict --server`.
+    Requests that arrive together share one forward pass. Ctrl-C ends it. To
+    listen beyond loopback, the server needs TLS and a way to know its clients.
+
+    \b
+    Examples:
+      cutlayer serve-inference runs/ms
+      cutlayer serve-inference runs/ms --checkpoint best --listen 0.0.0.0:50551 \\
+          --cert server.pem --key server.key --tokens tokens.txt
+    """
+    silence_grpc()
     need("pydantic", "reading a run")
     need("grpc", "serving", "network")
     from cutlayer.inference.batcher import Batching
     from cutlayer.inference.server import Serving
     from cutlayer.inference.server import serve_inference as serve
     from cutlayer.training.load_run import open_run
-    from cutlayer.wire import log
-    from cutlayer.wire.security.credentials import ServerSecurity
 
-    if threads is not None:
-        torch.set_num_threads(threads)
-    screen = show.console(stderr=True)
-    security = ServerSecurity.load(cert, key, client_ca, tokens)
-    trained = open_run(run, at, lambda text: screen.print(text))
+    security = credentials.load()
+    trained = open_run(run, checkpoint, messages(quiet=False))
+    threads_for_inference(threads, trained.config, trained.data_spec.shape, min(max_batch, _REQUEST))
+    tell = messages(quiet)
 
     def ready(port: int) -> None:
-        if not quiet:
-            host = listen.rpartition(":")[0]
-            said = f"serving {run.name}, step {trained.step}, on {host}:{port}; Ctrl-C ends it"
-            screen.print(said, soft_wrap=True)
+        host = listen.rpartition(":")[0]
+        tell(f"serving {run.name}, step {trained.step}, on {host}:{port}; Ctrl-C ends it")
 
-    if log_file is not None:
-        log.open_log(log_file)
     batching = Batching(max_batch, max_wait / 1000)
-    try:
-        serve(trained, Serving(listen, security, insecure, batching, metrics, ready))
-    finally:
-        log.close_log()
+    with event_log(log):
+        serve(trained, Serving(listen, security, credentials.insecure, batching, metrics, ready))

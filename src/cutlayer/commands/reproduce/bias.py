@@ -4,11 +4,14 @@ import typer
 
 from cutlayer.commands.reproduce import options
 
-HELP = """Gradient bias: compressed gradients against true ones, on real batches, with confidence intervals.
+HELP = """Theorems 1 and 2, Lemma 1: the bias that compression adds to gradients.
 
-Theorem 1: does an unbiased codec give unbiased gradients? Lemma 1: how much gradient error does a unit of
-compression error make, layer by layer and cut by cut? Theorem 2: how often is the inner product of the
-gradient error with the full gradient non-negative? While training, see `cutlayer train --track-bias every=N`.
+Compares compressed with true gradients on real batches, with confidence
+intervals. Theorem 1: does an unbiased codec give unbiased gradients? Lemma 1:
+how much gradient error does a unit of compression error cause, by layer and
+by cut? Theorem 2: how often is the inner product of the gradient error with
+the full gradient non-negative? `cutlayer train --track-bias every=N` measures
+the bias while a model trains.
 
 \b
 Examples:

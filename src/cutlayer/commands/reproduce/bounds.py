@@ -4,7 +4,7 @@ import typer
 
 from cutlayer.commands.reproduce import options
 
-HELP = """The paper's error bounds of QU, SP and MS beside measured errors; alpha; where Theorem 3 applies.
+HELP = """Theorem 3 and the error bounds of QU, SP and MS, beside measured errors.
 
 \b
 Examples:

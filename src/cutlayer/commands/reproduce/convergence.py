@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import Flag
 from cutlayer.commands.reproduce.options import (
     DEFAULT_OUT,
     DEFAULT_ROOT,
@@ -26,14 +27,13 @@ from cutlayer.reproduce.scales import Scale
 if TYPE_CHECKING:
     from cutlayer.reproduce.policies import Policy
 
-Flag = typer.Option
 Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
 Policies = Annotated[
     str,
     Flag(
         "--policies",
-        help="which policies, as none,ms: none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, "
-        "ems-all, ems-all-longer, or an installed codec. All of them if not given",
+        help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, ems-all, ems-all-longer or an "
+        "installed codec; by default all of them",
         metavar="A,B",
     ),
 ]
@@ -43,28 +43,32 @@ Tasks = Annotated[
 ]
 
 
-CONVERGENCE = """Fig. 3: training loss and test accuracy under each policy at each cut, ten clients.
+CONVERGENCE = """Fig. 3: loss and accuracy of each policy at each cut.
 
-Each cut, policy and seed is a training run of its own in OUT/convergence/runs. A run that was stopped
-or killed goes on where it was, a finished one is not repeated, and the result covers all runs in OUT,
-so a second command can add seeds, cuts or codecs. Installed codecs are added by themselves.
+Each cut, policy and seed is a training run of its own, with ten clients, in
+OUT/convergence/runs. A run that was stopped or killed goes on where it was,
+and a finished one is not repeated. The result covers all runs in OUT, so a
+second command can add seeds, cuts or codecs.
 
 \b
 Examples:
-  cutlayer reproduce convergence                                   seconds, digits
+  # Digits, in seconds
+  cutlayer reproduce convergence
   cutlayer reproduce convergence --scale laptop --root ~/data --jobs 2
-  cutlayer reproduce convergence --scale laptop --root ~/data --policies none,ms --seeds 1
+  cutlayer reproduce convergence --policies none,ms --seeds 1
   cutlayer reproduce convergence --policies none --codec ms:ratio=0.99,bits=3
 """
 
-TRAFFIC = """Table 1: the bytes that each policy needs to reach the uncompressed baseline's test accuracy.
+TRAFFIC = """Table 1: the bytes that each policy needs for the baseline's accuracy.
 
-Reads the runs of `cutlayer reproduce convergence` in OUT and trains those that are missing. Counts
-smashed data up, as the paper does, and beside it all traffic; INF where the accuracy is never reached.
+Reads the runs of `cutlayer reproduce convergence` in OUT and trains those
+that are missing. Counts smashed data, as the paper does, and beside it all
+traffic. INF means that the baseline's accuracy is never reached.
 
 \b
 Examples:
-  cutlayer reproduce traffic                                       seconds, digits
+  # Digits, in seconds
+  cutlayer reproduce traffic
   cutlayer reproduce traffic --scale laptop --root ~/data --jobs 2
 """
 
@@ -107,7 +111,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
             train_all(runs, jobs=jobs, threads=threads, quiet=as_json)
         except KeyboardInterrupt:
             told = "stopped; every run is saved, and the same command goes on from there"
-            show.console(stderr=True).print(told, soft_wrap=True)
+            show.say(told, stderr=True)
             raise typer.Exit(130) from None
         result = conclude(name, scale, out)
         if as_json:

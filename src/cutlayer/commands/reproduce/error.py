@@ -4,15 +4,19 @@ import typer
 
 from cutlayer.commands.reproduce import options
 
-HELP = """Fig. 2: compression errors of QU, SP, MS and RT at equal rates, on feature maps of trained models.
+HELP = """Fig. 2: compression errors of QU, SP, MS and RT at equal rates.
 
-Models are trained first, once, and kept under OUT/models. Finished cells are never repeated.
+Errors are measured on feature maps of trained models. The models are trained
+first, once, and kept in OUT/models. Finished measurements are not repeated.
 
 \b
 Examples:
-  cutlayer reproduce error                                  seconds, on scikit-learn's digits
-  cutlayer reproduce error --scale laptop --root ~/data     CIFAR-10, Tiny-ImageNet-50, ImageNet samples
-  cutlayer reproduce error --codec km:bits=3                one more row
+  # Digits, in seconds
+  cutlayer reproduce error
+  # CIFAR-10, Tiny-ImageNet-50 and samples of ImageNet
+  cutlayer reproduce error --scale laptop --root ~/data
+  # One more codec
+  cutlayer reproduce error --codec km:bits=3
 """
 
 

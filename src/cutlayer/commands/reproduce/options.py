@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import Flag
 from cutlayer.imports import need
 from cutlayer.reproduce.scales import Scale
 
@@ -17,16 +18,15 @@ if TYPE_CHECKING:
     from cutlayer.reproduce.experiment import Experiment
     from cutlayer.reproduce.results import Result, Table
 
-Flag = typer.Option
 ScaleOption = Annotated[Scale, Flag("--scale", help="smoke: seconds; laptop: real images; paper: for a GPU")]
-Root = Annotated[Path, Flag("--root", help="where the image sets lie; smoke needs none")]
-Out = Annotated[Path, Flag("--out", help="where the folders of results, and trained models, go")]
-Jobs = Annotated[int, Flag("--jobs", min=1, help="cells computed at the same time, each in a process")]
+Root = Annotated[Path, Flag("--root", help="the folder of the image sets; smoke needs none")]
+Out = Annotated[Path, Flag("--out", help="the folder for results and trained models")]
+Jobs = Annotated[int, Flag("--jobs", min=1, help="processes that compute at the same time")]
 Threads = Annotated[int, Flag("--threads", min=1, help="threads of PyTorch in each process")]
-Seed = Annotated[int, Flag("--seed", min=0, help="decides weights, batches and random codecs")]
+Seed = Annotated[int, Flag("--seed", min=0, help="seed of weights, batches and random codecs")]
 CodecOption = Annotated[
     list[str] | None,
-    Flag("--codec", help="one more row, as ms:bits=3; may be repeated. Installed codecs come by themselves"),
+    Flag("--codec", help="one more codec, as ms:bits=3; may be repeated. Installed ones are included"),
 ]
 Json = Annotated[bool, Flag("--json", help="print the result as JSON")]
 
@@ -87,7 +87,7 @@ def perform(
         result = run(experiment, request, progress_bar(quiet=as_json))
     except KeyboardInterrupt:
         told = "stopped; finished cells are kept, and the same command goes on from them"
-        show.console(stderr=True).print(told, soft_wrap=True)
+        show.say(told, stderr=True)
         raise typer.Exit(130) from None
     if as_json:
         show.print_json(result.to_json())
@@ -98,16 +98,16 @@ def perform(
 def show_result(result: Result, out: Path) -> None:
     """Print tables and claims, and where all of it is."""
     screen = show.console()
-    screen.print(f"[bold]{result.title}[/bold] (scale {result.scale})\n", soft_wrap=True)
+    show.say(f"{result.title} (scale {result.scale})\n", style="bold")
     for table in result.tables:
         if len(table.rows) <= _SCREENFUL and len(table.columns) <= _WIDTH:
             screen.print(_rich(table))
         else:
-            screen.print(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
+            show.say(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
     verdict = {True: "holds", False: "does not hold", "partly": "holds in part"}
     for claim in result.claims:
-        screen.print(f"{claim.claim}: [bold]{verdict[claim.holds]}[/bold]. {claim.evidence}", soft_wrap=True)
-    screen.print(f"\nAll of it is in {out / result.name}.", soft_wrap=True)
+        show.say(f"{claim.claim}: {verdict[claim.holds]}. {claim.evidence}")
+    show.say(f"\nThe result is in {out / result.name}.")
 
 
 def _rich(table: Table) -> Any:

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
     """Add the group of commands."""
     group = typer.Typer(
         name="reproduce",
-        help="Reproduce the paper: errors, convergence, traffic, time, gradient bias and error bounds.",
+        help="Reproduce the paper's figures, tables and theorems.",
         epilog="Try: cutlayer reproduce error --scale smoke",
         no_args_is_help=True,
     )

@@ -4,9 +4,10 @@ import typer
 
 from cutlayer.commands.reproduce import options
 
-HELP = """Time to encode and decode against d and k: SP, MS, RT (k draws, and one pass), k-means; exponents.
+HELP = """Time complexity: seconds to encode and decode against d and k.
 
-Times are measured one after another: leave the machine alone meanwhile.
+Measures SP, MS, RT (k draws, and one pass) and k-means, and fits exponents.
+Nothing else should run on the machine meanwhile.
 
 \b
 Examples:

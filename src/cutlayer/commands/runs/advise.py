@@ -4,33 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from torch import Tensor, nn
 
-from cutlayer.codecs import codec as parse_codec
-from cutlayer.codecs import names as codec_names
 from cutlayer.commands import show
-from cutlayer.commands.codecs.arrays import read_tensors
-from cutlayer.commands.runs.cuts import build_for, meta, sample_shape
+from cutlayer.commands.options import AsJson, Flag, Threads
+from cutlayer.commands.runs.cuts import InputShape, ModelClasses, ModelWidth, meta, sample_shape
+from cutlayer.commands.runs.model_check import build_for
+from cutlayer.commands.threads import use_threads
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.imports import need
-from cutlayer.split import CutPoint, cut_points
-from cutlayer.tools.advise import (
-    Choice,
-    Setting,
-    advise,
-    candidates,
-    feature_maps,
-    measure_speed,
-    relative,
-    speed,
-)
-from cutlayer.wire.link.model import Link
 
-Flag = typer.Option
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from cutlayer.split import CutPoint
+    from cutlayer.tools.advise import Choice, Setting
+    from cutlayer.wire.link.model import Link
 
 # From many bits to few; `ems` joins where it is installed.
 CODECS = (
@@ -48,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class _Subject:
-    """What is to be cut, what to run it on, and where that came from."""
+    """A model, a batch to run it on, and where both came from."""
 
     name: str
     model: nn.Module
@@ -59,45 +50,53 @@ class _Subject:
 
 def advise_command(
     model: Annotated[
-        str, typer.Argument(help="a run's directory, a built-in model, or package.module:factory")
+        str,
+        typer.Argument(help="a run's directory, a built-in model or package.module:factory", metavar="MODEL"),
     ],
     link: Annotated[str, Flag(help="the clients' link, as 20mbit,30ms", metavar="LINK")],
     device_speed: Annotated[
-        str, Flag(help="of a client: 0.1 is a tenth of this machine; or 5gmadds a second")
+        str, Flag(help="a client's speed: 0.1 of this machine's, or 5gmadds a second")
     ] = "1",
-    server_speed: Annotated[str, Flag(help="of the server, in the same units")] = "1",
+    server_speed: Annotated[str, Flag(help="the server's speed, in the same units")] = "1",
     error: Annotated[float, Flag(help="the largest relative squared error of the smashed data")] = 0.1,
     codec: Annotated[list[str] | None, Flag(help="a codec to consider; may be repeated")] = None,
-    down: Annotated[str | None, Flag(help="codec for gradients on the way down")] = None,
-    sync_codec: Annotated[str | None, Flag(help="codec for what clients average")] = None,
-    sync_every: Annotated[int, Flag(help="steps between averages; 0: there is one client", min=0)] = 1,
-    batch: Annotated[int, Flag(help="samples a step of each client", min=1)] = 32,
+    down: Annotated[str | None, Flag(help="codec of the gradients sent to clients")] = None,
+    sync_codec: Annotated[str | None, Flag(help="codec of the weights or gradients to average")] = None,
+    sync_every: Annotated[int, Flag(help="steps between averages; 0 for one client", min=0)] = 1,
+    batch: Annotated[int, Flag(help="batch size of each client", min=1)] = 32,
     features: Annotated[
-        Path | None, Flag(help=".safetensors with feature maps, each named after its cut")
+        Path | None, Flag(help="feature maps in a .safetensors file, each named after its cut")
     ] = None,
-    shape: Annotated[str | None, Flag("--input", help="shape of one sample, as 3x32x32")] = None,
-    width: Annotated[int, Flag(help="channels at the beginning; 64 is the paper's model", min=1)] = 64,
-    classes: Annotated[int, Flag(help="classes at the end", min=1)] = 10,
-    root: Annotated[str | None, Flag(help="a run's data, if they have moved")] = None,
-    rows: Annotated[int, Flag(help="how many rows of the table to show; 0: all", min=0)] = 12,
-    threads: Annotated[int | None, Flag(help="threads of PyTorch", min=1)] = None,
-    as_json: Annotated[bool, Flag("--json", help="print JSON instead of a table")] = False,
+    shape: InputShape = None,
+    width: ModelWidth = 64,
+    classes: ModelClasses = 10,
+    root: Annotated[str | None, Flag(help="the folder of a run's data, if they have moved")] = None,
+    rows: Annotated[int, Flag(help="rows of the table to show; 0 for all", min=0)] = 12,
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Find the cut and the codec with the shortest training step on a link, within an error budget.
+    """Find the cut and codec with the shortest training step on a link.
 
-    Work is counted in multiply-adds, bytes are those of real frames, errors are measured on feature maps:
-    those of a trained run, those given with --features, or else of an untrained model on random input.
+    Work is counted in multiply-adds, bytes are those of real frames, and
+    errors are measured on feature maps: those of a trained run, those in
+    --features, or else those of an untrained model on random input.
 
     \b
     Examples:
-      cutlayer advise runs/ms --link 20mbit,30ms --device-speed 0.1 --error 0.1
-      cutlayer advise resnet18 --width 16 --link 20mbit,30ms --device-speed 2gmadds --server-speed 1000gmadds
-      cutlayer advise vgg19 --link 5mbit,50ms --codec qu:bits=4 --codec ms --down qu:bits=8 --json
+      cutlayer advise runs/ms --link 20mbit,30ms --device-speed 0.1
+      cutlayer advise resnet18 --width 16 --link 20mbit,30ms \\
+          --device-speed 2gmadds --server-speed 1000gmadds --error 0.2
+      cutlayer advise vgg19 --link 5mbit,50ms --codec qu:bits=4 --codec ms
     """
     if not 0 <= error < float("inf"):
         raise ConfigError(f"--error {error}: expected a relative squared error of 0 or more, as 0.1")
-    if threads is not None:
-        torch.set_num_threads(threads)
+    import torch
+
+    from cutlayer.codecs import codec as parse_codec
+    from cutlayer.split import cut_points
+    from cutlayer.tools.advise import Setting, advise, candidates, measure_speed, relative, speed
+    from cutlayer.wire.link.model import Link
+
     chosen = Link.parse(link)
     codecs = [parse_codec(spec) for spec in codec or _default_codecs()]
     subject = (
@@ -105,6 +104,8 @@ def advise_command(
     )
     example = torch.zeros(1, *subject.inputs.shape[1:], device="meta")
     points = candidates(cut_points(meta(subject.model), example))
+    if points:
+        use_threads(threads, (points[0].client_madds + points[0].server_madds) * batch)
     maps, told = _maps(subject, points, features)
     points = [point for point in points if point.name in maps]
     here = None
@@ -128,7 +129,7 @@ def advise_command(
         show.print_json({"advice": best, "error": error, "assumptions": assumptions, "choices": found})
     else:
         _show(subject.name, choices, points, error, chosen, rows)
-        show.console().print("Assumed: " + "; ".join(assumptions) + ".", soft_wrap=True)
+        show.say("Assumed: " + "; ".join(assumptions) + ".")
     if not choices[0].fits:
         least = min(choices, key=lambda choice: choice.error)
         raise ConfigError(
@@ -138,10 +139,14 @@ def advise_command(
 
 
 def _default_codecs() -> tuple[str, ...]:
+    from cutlayer.codecs import names as codec_names
+
     return (*CODECS, *(_EMS if "ems" in codec_names() else ()))
 
 
 def _of_name(model: str, shape: str | None, width: int, classes: int, batch: int) -> _Subject:
+    import torch
+
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
     inputs = torch.randn(batch, *sample, generator=torch.Generator().manual_seed(0))
@@ -172,6 +177,9 @@ def _of_run(directory: str, batch: int, root: str | None) -> _Subject:
 def _maps(subject: _Subject, points: list[CutPoint], features: Path | None) -> tuple[dict[str, Tensor], str]:
     if not points:
         raise ConfigError(f"{subject.name} has no cut with weights on both sides; see `cutlayer cuts`")
+    from cutlayer.commands.codecs.arrays import read_tensors
+    from cutlayer.tools.advise import feature_maps
+
     if features is None:
         return feature_maps(subject.model, subject.inputs, [point.name for point in points]), subject.told
     given = read_tensors(features)
@@ -208,22 +216,21 @@ def _assumptions(setting: Setting, told: str, here: float | None) -> list[str]:
 def _show(
     name: str, choices: list[Choice], points: list[CutPoint], budget: float, link: Link, rows: int
 ) -> None:
-    best, out = choices[0], show.console()
+    best = choices[0]
     if best.fits:
-        out.print(
+        show.say(
             f"Cut at {best.cut} and send with {best.codec}: {show.duration(best.seconds)} a step, "
             f"error {best.error:.3g}.",
             style="bold",
-            soft_wrap=True,
         )
-    columns = ["cut", "codec", "error", "bits/elem", "up", "down"]
+    columns = ["cut", "codec", "error", "bits", "up", "down"]
     columns += ["client s", "up s", "server s", "down s", "step s"]
     shown = choices[: rows or None]
     cells = [_cells(choice) for choice in shown]
-    title = f"{name} on {link}: shortest step first; error at most {budget:g}"
-    out.print(show.table(title, columns, cells, text=2))
+    title = f"{name} on {link}: shortest step first; error at most {budget:g}; bits an element"
+    show.console().print(show.table(title, columns, cells, text=2))
     if len(shown) < len(choices):
-        out.print(f"{len(shown)} of {len(choices)} rows ({len(points)} cuts); all with --rows 0 or --json")
+        show.say(f"{len(shown)} of {len(choices)} rows ({len(points)} cuts); all with --rows 0 or --json")
 
 
 def _cells(choice: Choice) -> list[Any]:

@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson
 from cutlayer.imports import need
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from cutlayer.report.run_summary import Summary
 
 
@@ -23,9 +25,11 @@ def register(app: typer.Typer) -> None:
 
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Compare what runs reached with what they sent. Runs that are still going are shown as far as they are.
+    """Compare the accuracy and the traffic of runs.
+
+    Runs that are still going are shown as far as they are.
 
     \b
     Examples:

@@ -5,20 +5,26 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from torch import nn
 
-from cutlayer import models
-from cutlayer.codecs import Codec, codec
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson, Flag
+from cutlayer.commands.runs.model_check import build_for, usual_input
 from cutlayer.errors import ModelError
-from cutlayer.split import CutPoint, cut_points
 
-# What the paper feeds the built-in models; others get CIFAR's shape.
-_INPUTS = {"resnet34": "3x224x224", "tiny": "1x8x8"}
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cutlayer.codecs import Codec
+    from cutlayer.split import CutPoint
+
+ModelWidth = Annotated[
+    int, Flag("--width", help="channels of the first layer; the paper's models have 64", min=1)
+]
+ModelClasses = Annotated[int, Flag("--classes", help="number of classes", min=1)]
+InputShape = Annotated[str | None, Flag("--input", help="shape of one sample, as 3x32x32", metavar="CxHxW")]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,19 +33,22 @@ def register(app: typer.Typer) -> None:
 
 
 def cuts(
-    model: Annotated[str, typer.Argument(help="vgg19, resnet18, resnet34, tiny, or package.module:factory")],
+    model: Annotated[
+        str, typer.Argument(help="vgg19, resnet18, resnet34, tiny or package.module:factory", metavar="MODEL")
+    ],
     codec_spec: Annotated[
-        str | None, typer.Option("--codec", help="also show the bytes under this codec", metavar="SPEC")
+        str | None, Flag("--codec", help="also show the bytes under this codec", metavar="SPEC")
     ] = None,
-    shape: Annotated[
-        str | None, typer.Option("--input", help="shape of one sample, as 3x32x32", metavar="CxHxW")
-    ] = None,
-    width: Annotated[int, typer.Option(help="channels at the beginning; 64 is the paper's model")] = 64,
-    classes: Annotated[int, typer.Option(help="classes at the end")] = 10,
-    batch: Annotated[int, typer.Option(help="samples a frame, for the bytes under the codec", min=1)] = 32,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON instead of a table")] = False,
+    shape: InputShape = None,
+    width: ModelWidth = 64,
+    classes: ModelClasses = 10,
+    batch: Annotated[int, Flag(help="samples a frame, for the bytes under the codec", min=1)] = 32,
+    as_json: AsJson = False,
 ) -> None:
-    """List every valid cut of a model: the tensor that crosses it, and the work on each side.
+    """List every valid cut of a model, and what each one costs.
+
+    A row has the tensor that crosses the cut, and the parameters and
+    multiply-adds on each side.
 
     \b
     Examples:
@@ -47,6 +56,11 @@ def cuts(
       cutlayer cuts vgg19 --codec ms:ratio=0.99,bits=2
       cutlayer cuts mypackage.nets:make --input 3x64x64 --json
     """
+    import torch
+
+    from cutlayer.codecs import codec
+    from cutlayer.split import cut_points
+
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
     chosen = codec(codec_spec) if codec_spec else None
@@ -75,29 +89,23 @@ def cuts(
 
 def sample_shape(model: str, text: str | None) -> tuple[int, ...]:
     """The shape of one sample: as given, or what the paper feeds the model."""
-    text = text or _INPUTS.get(model, "3x32x32")
+    if not text:
+        return usual_input(model)
     pieces = text.lower().split("x")
     if not all(piece.isdecimal() and int(piece) > 0 for piece in pieces):
         raise ModelError(f"--input {text!r} is not a shape; write it as 3x32x32")
     return tuple(int(piece) for piece in pieces)
 
 
-def build_for(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.Module:
-    """A model for samples of that shape."""
-    if len(sample) != 3:
-        return models.build(model, classes=classes, width=width)
-    return models.build(
-        model, classes=classes, width=width, in_channels=sample[0], image_size=min(sample[1:])
-    )
-
-
 def meta(model: nn.Module) -> nn.Module:
-    """The model without its values: shapes and counts need none, and big models then cost nothing."""
+    """A copy of the model without values, for which shapes and counts cost no time."""
     return copy.deepcopy(model).to("meta")
 
 
 def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -> dict[str, bool]:
     """Which cuts carry negative values, which cost codecs a bit more: seen on one random sample."""
+    import torch
+
     found: dict[str, bool] = {}
     modules = dict(model.named_modules())
 
@@ -116,6 +124,8 @@ def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -
 
 
 def _row(point: CutPoint, model: str, chosen: Codec | None, batch: int, signed: bool) -> dict[str, Any]:
+    from cutlayer import models
+
     named = models.MODELS[model].cuts._asdict() if model in models.MODELS else {}
     row: dict[str, Any] = {
         "cut": point.name,

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson, Checkpoint, Flag, RunArgument, Threads
+from cutlayer.commands.runs.model_check import threads_for_inference
 from cutlayer.imports import need
-
-At = Annotated[str, typer.Option("--checkpoint", help="last, best, or the number of a step")]
 
 
 def register(app: typer.Typer) -> None:
@@ -20,22 +19,24 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")],
+    run: RunArgument,
     codec: Annotated[
-        list[str] | None, typer.Option(help="try this codec instead; may be repeated", metavar="SPEC")
+        list[str] | None, Flag(help="test with this codec instead; may be repeated", metavar="SPEC")
     ] = None,
-    at: At = "last",
-    root: Annotated[str | None, typer.Option(help="where the data lie now, if they moved")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    checkpoint: Checkpoint = "last",
+    root: Annotated[str | None, Flag(help="the folder of the data, if they have moved")] = None,
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Test a trained split model with the codec in place.
 
-    The test set goes through the client's half, the codec and the server's half, as it would in use.
+    The test set goes through the client's half, the codec and the server's
+    half, as it would in use.
 
     \b
     Examples:
       cutlayer eval runs/ms
-      cutlayer eval runs/ms --codec none --codec ms:ratio=0.995,bits=2 --codec sp:ratio=0.95875
+      cutlayer eval runs/ms --codec none --codec ms:ratio=0.995,bits=2
     """
     need("pydantic", "reading a run")
     from cutlayer.protocol.build import prepare_data
@@ -46,11 +47,12 @@ def evaluate(
     if root is not None:
         own = own.model_copy(update={"data": own.data.model_copy(update={"root": root})})
     data = prepare_data(own)
+    threads_for_inference(threads, own, data.test.shape, own.train.evaluate_batch)
     found: list[dict[str, Any]] = []
     for config in configs:
-        restored = restore(run, at, config, data, lambda text: show.console(stderr=True).print(text))
-        scored = restored.evaluate()
-        found.append({"codec": config.codec.up, "step": restored.number, **asdict(scored)})
+        session = restore(run, checkpoint, config, data, lambda text: show.say(text, stderr=True))
+        scored = session.evaluate()
+        found.append({"codec": config.codec.up, "step": session.number, **asdict(scored)})
     if as_json:
         show.print_json(found)
         return

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.runs.evaluate import At
+from cutlayer.commands.options import Checkpoint, Flag, RunArgument
 from cutlayer.imports import need
 
 
@@ -18,30 +18,35 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")],
-    part: Annotated[Literal["whole", "client", "server"], typer.Option(help="which part")] = "whole",
-    out: Annotated[Path, typer.Option(help="the file to write")] = Path("model.safetensors"),
-    at: At = "last",
+    run: RunArgument,
+    part: Annotated[
+        Literal["whole", "client", "server"], Flag(help="the whole model, or one half")
+    ] = "whole",
+    out: Annotated[Path, Flag(help="the file to write")] = Path("model.safetensors"),
+    checkpoint: Checkpoint = "last",
 ) -> None:
-    """Write a trained model as a plain state dict in a safetensors file. The data are not needed.
+    """Write a trained model, or one half, as a safetensors file.
 
-    Names are those of the whole model, so either half loads into it. In Python:
-    model.load_state_dict(safetensors.torch.load_file("model.safetensors"))
+    The file is a plain state dict. Names are those of the whole model, so
+    either half loads into it. The data are not needed. In Python:
+
+    \b
+      state = safetensors.torch.load_file("model.safetensors")
+      model.load_state_dict(state)
 
     \b
     Examples:
       cutlayer export runs/ms
       cutlayer export runs/ms --part client --out device.safetensors
-      cutlayer export runs/ms --checkpoint best --part server --out server.safetensors
+      cutlayer export runs/ms --checkpoint best --part server
     """
     need("pydantic", "reading a run")
     from cutlayer.inference import export as exporting
     from cutlayer.training.load_run import open_run
 
-    trained = open_run(run, at, lambda text: show.console(stderr=True).print(text))
+    trained = open_run(run, checkpoint, lambda text: show.say(text, stderr=True))
     tensors = exporting.export(trained, out, part)
     numbers = sum(tensor.numel() for tensor in tensors.values())
-    show.console().print(
-        f"{out}: {part} model of step {trained.step}, {len(tensors)} tensors, {show.count(numbers)} numbers",
-        soft_wrap=True,
+    show.say(
+        f"{out}: {part} model of step {trained.step}, {len(tensors)} tensors, {show.count(numbers)} numbers"
     )

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.table import Table
 
-from cutlayer import data
 from cutlayer.commands import show
+from cutlayer.commands.options import DataRoot, Flag
 from cutlayer.errors import FileError
 from cutlayer.imports import need
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from cutlayer.data import Dataset, Partition
 
 # More do not fit a screen: clients are left out in the middle, classes are summed up.
 _MOST_CLIENTS = 20
@@ -24,25 +28,26 @@ def register(app: typer.Typer) -> None:
 
 
 def partition(
-    source: Annotated[str, typer.Option("--data", help="digits, cifar10, a path, ...")] = "digits",
-    root: Annotated[Path, typer.Option(help="where data sets lie that are given by name")] = Path(),
-    clients: Annotated[int, typer.Option(help="how many clients share the data")] = 10,
+    source: Annotated[str, Flag("--data", help="digits, cifar10, a path, ...")] = "digits",
+    root: DataRoot = Path(),
+    clients: Annotated[int, Flag(help="number of clients")] = 10,
     spec: Annotated[
-        str, typer.Option("--partition", help="even, dirichlet:alpha=0.5 or shard:shards=2", metavar="SPEC")
+        str, Flag("--partition", help="even, dirichlet:alpha=0.5 or shard:shards=2", metavar="SPEC")
     ] = "even",
-    seed: Annotated[int, typer.Option(help="the run's seed")] = 0,
-    plot: Annotated[Path | None, typer.Option(help="also draw it into this file (.png, .svg, .pdf)")] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="print JSON: one row a client, one column a class")
-    ] = False,
+    seed: Annotated[int, Flag(help="the run's seed")] = 0,
+    plot: Annotated[Path | None, Flag(help="also draw it into this file (.png, .svg, .pdf)")] = None,
+    as_json: Annotated[bool, Flag("--json", help="print JSON: one row a client, one column a class")] = False,
 ) -> None:
-    """Show how the training samples would be shared among clients.
+    """Show which training samples each client would get.
 
     \b
     Examples:
       cutlayer partition --clients 5
-      cutlayer partition --data cifar10 --root ~/data --partition dirichlet:alpha=0.3 --plot shares.png
+      cutlayer partition --partition dirichlet:alpha=0.3 --plot shares.png
+      cutlayer partition --data cifar10 --root ~/data --partition shard:shards=2
     """
+    from cutlayer import data
+
     train = data.load(source, root=root)
     parts = data.partition(spec, train.labels, clients, seed)
     counts = data.summary(parts, train.labels, train.classes)
@@ -54,9 +59,11 @@ def partition(
     show.console().print(partition_table(parts, train, spec))
 
 
-def partition_table(parts: data.Partition, train: data.Dataset, spec: str) -> Table:
-    """The shares of all clients as a table that fits a screen."""
-    counts = data.summary(parts, train.labels, train.classes)
+def partition_table(parts: Partition, train: Dataset, spec: str) -> Table:
+    """The samples of each client by class, as a table that fits a screen."""
+    from cutlayer.data import summary
+
+    counts = summary(parts, train.labels, train.classes)
     wide = train.classes > _MOST_CLASSES
     if wide:
         columns = ["client", "samples", "classes", "largest class"]
@@ -99,6 +106,6 @@ def draw(counts: list[list[int]], path: Path, title: str) -> None:
         raise FileError(f"{path}: the plot cannot be written ({error})") from error
 
 
-def _names(train: data.Dataset) -> list[str]:
+def _names(train: Dataset) -> list[str]:
     names = train.class_names or tuple(str(label) for label in range(train.classes))
     return [name if len(name) <= 10 else name[:9] + "…" for name in names]

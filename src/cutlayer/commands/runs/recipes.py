@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.options import AsJson
 from cutlayer.config import recipes as known
 from cutlayer.errors import ConfigError
 from cutlayer.imports import need
@@ -22,7 +23,7 @@ def recipes(
     name: Annotated[
         str, typer.Argument(help="a recipe to show, or a pattern such as 'paper/*-medium-*' to list")
     ] = "*",
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List the named recipes, or show one as TOML.
 
@@ -30,7 +31,8 @@ def recipes(
     Examples:
       cutlayer recipes
       cutlayer recipes 'paper/*-medium-ms'
-      cutlayer recipes demo/digits-ms > my.toml    then edit it, and: cutlayer train my.toml
+      # To edit, and then: cutlayer train my.toml
+      cutlayer recipes demo/digits-ms > my.toml
     """
     if not any(c in name for c in "*?["):
         _show(name, as_json)

@@ -33,29 +33,28 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="where it goes, if not to report.html, report.md, report-csv or report.svg"),
+        typer.Option(help="file or folder; report.html, .md or .svg, or report-csv by default"),
     ] = None,
     form: Annotated[
         Format,
-        typer.Option("--format", help="one page; tables as Markdown; one CSV a table; one picture"),
+        typer.Option("--format", help="a page, tables as Markdown or CSV, or a picture"),
     ] = Format.HTML,
-    plots: Annotated[
-        str, typer.Option(help="--format svg: which plots, as bytes, accuracy or loss", metavar="KIND")
-    ] = "bytes",
+    plots: Annotated[str, typer.Option(help="svg: bytes, accuracy or loss", metavar="KIND")] = "bytes",
     as_json: Annotated[bool, typer.Option("--json", help="print the names of the files as JSON")] = False,
 ) -> None:
-    """Write a report of training runs and of what `cutlayer reproduce` found.
+    """Write a report of runs, or of the results of `cutlayer reproduce`.
 
-    The page has tables, plots with values under the pointer, claims, commands and provenance. It is one
-    file that needs no network, in the light or dark of the reader's system. Runs that are still going are
-    shown as far as they are.
+    The page has tables, plots with values under the pointer, claims, commands
+    and provenance. It is one file that needs no network, in the light or dark
+    colours of the reader's system. Runs that are still going are shown as far
+    as they are.
 
     \b
     Examples:
       cutlayer report runs/dense runs/sp runs/ms
       cutlayer report experiments/results --out results.html
-      cutlayer report experiments/results/traffic --format markdown --out traffic.md
-      cutlayer report runs/dense runs/ms --format svg --plots bytes --out accuracy-bytes.svg
+      cutlayer report experiments/results/traffic --format markdown
+      cutlayer report runs/dense runs/ms --format svg --plots bytes
     """
     need("pydantic", "reading a run")
     from cutlayer.report.find_results import find_results
@@ -66,4 +65,4 @@ def report(
         show.print_json({"files": [str(path) for path in written]})
         return
     for path in written:
-        show.console().print(f"wrote {path} ({show.size(path.stat().st_size)})", soft_wrap=True)
+        show.say(f"wrote {path} ({show.size(path.stat().st_size)})")

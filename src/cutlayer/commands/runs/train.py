@@ -1,24 +1,22 @@
-"""`cutlayer train`: settings from a file, a recipe and flags; then the run, and what it cost."""
+"""`cutlayer train`: a run with all clients in one process."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.runs.compare import traffic_table
+from cutlayer.commands.option_groups import with_groups
+from cutlayer.commands.options import Flag, RunOutput, Threads
+from cutlayer.commands.runs.model_check import threads_for_training
+from cutlayer.commands.runs.outcome import show_outcome
 from cutlayer.commands.runs.partition import partition_table
+from cutlayer.commands.runs.settings import RunSettings
 from cutlayer.errors import ConfigError
-from cutlayer.imports import need
-from cutlayer.training.progress import Mode
 
 if TYPE_CHECKING:
     from cutlayer.config.schema import Config
-
-Flag = typer.Option
 
 
 def register(app: typer.Typer) -> None:
@@ -26,94 +24,84 @@ def register(app: typer.Typer) -> None:
     app.command("train")(train)
 
 
+@with_groups
 def train(
-    config: Annotated[
-        Path | None, typer.Argument(help="a configuration file in TOML", metavar="CONFIG")
-    ] = None,
-    recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None,
-    model: Annotated[
-        str | None, Flag(help="vgg19, resnet18, resnet34, tiny or package.module:factory")
-    ] = None,
-    cut: Annotated[str | None, Flag(help="shallow, medium, deep or a module; two (a,b) for u-shaped")] = None,
+    settings: RunSettings,
+    *,
     data: Annotated[str | None, Flag(help="digits, cifar10, a path, ... or package.module:dataset")] = None,
-    root: Annotated[str | None, Flag(help="where data sets lie that are given by name")] = None,
-    clients: Annotated[int | None, Flag(help="how many clients share the data")] = None,
-    epochs: Annotated[int | None, Flag(help="how often each client sees its samples")] = None,
-    batch: Annotated[int | None, Flag(help="batch size of each client")] = None,
-    lr: Annotated[float | None, Flag(help="learning rate")] = None,
-    codec: Annotated[str | None, Flag(help="codec for smashed data, as ms:ratio=0.99,bits=2")] = None,
-    down: Annotated[str | None, Flag(help="codec for gradients on the way down")] = None,
-    sync_codec: Annotated[str | None, Flag(help="codec for what clients average")] = None,
-    rate: Annotated[
-        str | None,
-        Flag(help="bits an element that change: auto follows the link, until:80%=0.5 begins with few"),
-    ] = None,
-    mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None,
+    root: Annotated[str | None, Flag(help="the folder of data sets that are given by name")] = None,
     track_bias: Annotated[
-        str | None, Flag(help="also record gradient bias each N steps, as every=10", metavar="every=N")
+        str | None, Flag(help="measure the gradient bias each N steps", metavar="every=N")
     ] = None,
     link: Annotated[
-        str | None, Flag(help="also tell the time at a link, as 100mbit,10ms; several with ; between")
+        str | None,
+        Flag(help="simulate the time on a link, as 100mbit,10ms; several, with ; between, in turn"),
     ] = None,
-    seed: Annotated[int | None, Flag(help="decides weights, order, partition and random codecs")] = None,
-    out: Annotated[Path | None, Flag(help="the run's directory; made up if not given")] = None,
-    overrides: Annotated[
-        list[str] | None, Flag("--set", help="any other setting, as train.momentum=0.8", metavar="A.B=C")
-    ] = None,
-    threads: Annotated[
-        int | None, Flag(help="threads of PyTorch; small models are fastest with 1", min=1)
-    ] = None,
-    resume: Annotated[bool, Flag("--resume", help="continue the run in --out exactly where it was")] = False,
-    quiet: Annotated[bool, Flag("--quiet", help="show warnings and errors only")] = False,
-    as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False,
+    output: RunOutput,
+    threads: Threads = None,
 ) -> None:
-    """Train a split model with N clients in this process.
+    """Train a split model, with all clients in this process.
 
-    Settings come from a recipe or a TOML file, then from flags, then from --set. The run's directory
-    gets the resolved settings, records, TensorBoard events, checkpoints and where it all came from.
+    Settings come from a recipe or a TOML file, then from flags, then from
+    --set. The run's directory gets the resolved settings, records, TensorBoard
+    events, checkpoints and provenance.
 
     \b
     Examples:
-      cutlayer train                                          digits, ten clients, in seconds
+      # Digits, ten clients, in seconds
+      cutlayer train
       cutlayer train --recipe demo/digits-ms --link 100mbit,10ms
-      cutlayer train --recipe laptop/resnet18-cifar10-medium-ms --root ~/data --out runs/ms
-      cutlayer train my.toml --clients 4 --codec qu:bits=4 --set train.momentum=0.8
-      cutlayer train --mode u-shaped --cut layer1,fc          labels never leave the clients
-      cutlayer train --codec ms --track-bias every=10         what compression does to gradients
-      cutlayer train --codec ms --rate auto --link "20mbit,10ms; 1mbit,30ms"   rates follow the links
-      cutlayer train --codec ems:bpe=2.4 --rate until:80%=0.5  few bits first, many in the last fifth
-      cutlayer train --resume --out runs/ms                   after a crash, or Ctrl-C
+      cutlayer train my.toml --clients 4 --codec qu:bits=4 --set train.sync=20
+      cutlayer train --recipe laptop/resnet18-cifar10-medium-ms --root ~/data
+      # Labels never leave the clients
+      cutlayer train --mode u-shaped --cut layer1,fc
+      # What does compression do to the gradients?
+      cutlayer train --codec ms --track-bias every=10
+      # The rate follows each client's link
+      cutlayer train --codec ms --rate auto --link "20mbit,10ms; 1mbit,30ms"
+      # 0.5 bits an element in the first four fifths of the steps, then 2.4
+      cutlayer train --codec ems:bpe=2.4 --rate until:80%=0.5
+      # After a crash, or Ctrl-C
+      cutlayer train --resume --out runs/ms
     """
-    if quiet and as_json:
-        raise ConfigError("--quiet and --json exclude each other; give one of them")
-    need("pydantic", "training")
-    from cutlayer.config.resolve import resolve_config
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-
-    flags: dict[str, Any] = {
-        "model.name": model,
-        "model.cut": tuple(cut.split(",")) if cut and "," in cut else cut,
+    display = output.display
+    more = {
         "data.source": data,
         "data.root": root,
-        "train.clients": clients,
-        "train.epochs": epochs,
-        "train.batch_size": batch,
-        "train.lr": lr,
-        "codec.up": codec,
-        "codec.down": down,
-        "codec.sync": sync_codec,
-        "codec.rate": rate,
-        "train.mode": mode,
         "train.track_bias": None if track_bias is None else _every(track_bias),
         "link.spec": link,
-        "seed": seed,
-        "output.dir": None if out is None else str(out),
     }
-    given = {key: value for key, value in flags.items() if value is not None}
-    settled = resolve_config(config, recipe, given, overrides or [], resume)
-    run(settled, resume, "quiet" if quiet else "json" if as_json else "auto")
+    config = settings.resolve(output.out, output.resume, more)
+    from cutlayer.config.resolve import refuse_existing_run
+    from cutlayer.protocol.build import prepare_data
+    from cutlayer.training import progress
+    from cutlayer.training.train import train as train_run
+
+    refuse_existing_run(config.output.dir, output.resume)
+    loaded = prepare_data(config)
+    threads_for_training(threads, config, loaded.train.shape)
+    if display == "auto":
+        show.console().print(partition_table(loaded.parts, loaded.train, config.data.partition))
+        show.say(f"{_about(config)}\nrun: {config.output.dir}\n")
+    try:
+        result = train_run(config, progress=progress.display(display), resume=output.resume, data=loaded)
+    except KeyboardInterrupt:
+        again = f"cutlayer train --resume --out {config.output.dir}"
+        show.say(f"stopped; to continue: {again}", stderr=True)
+        raise typer.Exit(130) from None
+    show_outcome(result.directory, display)
+    if display == "auto":
+        show.say(f"The run is in {result.directory}. Next, for example:")
+        for command in ("eval", "predict", "export"):
+            show.say(f"  cutlayer {command} {result.directory}")
+
+
+def _about(config: Config) -> str:
+    cut = config.model.cut if isinstance(config.model.cut, str) else " and ".join(config.model.cut)
+    return (
+        f"{config.model.name} (width {config.model.width}) cut at {cut}, mode {config.train.mode}, "
+        f"codec up {config.codec.up}, down {config.codec.down}, seed {config.seed}"
+    )
 
 
 def _every(text: str) -> int:
@@ -122,39 +110,3 @@ def _every(text: str) -> int:
     if word.strip() != "every" or not number.strip().isdecimal():
         raise ConfigError(f"--track-bias {text}: expected every=N with a whole number of steps, as every=10")
     return int(number)
-
-
-def run(settled: Config, resume: bool, mode: Mode) -> None:
-    """Train as settled, telling in the given mode what happens."""
-    from cutlayer.config.resolve import refuse_existing_run
-    from cutlayer.protocol.build import prepare_data
-    from cutlayer.report.run_summary import summarize
-    from cutlayer.training import progress
-    from cutlayer.training.train import train as train_run
-
-    refuse_existing_run(settled.output.dir, resume)
-    for_people = mode == "auto"
-    screen = show.console()
-    data = prepare_data(settled)
-    if for_people:
-        screen.print(partition_table(data.parts, data.train, settled.data.partition))
-        cut = settled.model.cut if isinstance(settled.model.cut, str) else " and ".join(settled.model.cut)
-        screen.print(
-            f"{settled.model.name} (width {settled.model.width}) cut at {cut}, mode {settled.train.mode}, "
-            f"codec up {settled.codec.up}, down {settled.codec.down}, seed {settled.seed}"
-        )
-        screen.print(f"run: {settled.output.dir}\n", soft_wrap=True)
-    try:
-        result = train_run(settled, progress=progress.display(mode), resume=resume, data=data)
-    except KeyboardInterrupt:
-        again = f"cutlayer train --resume --out {settled.output.dir}"
-        show.console(stderr=True).print(f"stopped; to continue: {again}", soft_wrap=True)
-        raise typer.Exit(130) from None
-    summary = summarize(result.directory)
-    if mode == "json":
-        show.print_line({"kind": "result", "directory": str(result.directory), **summary.to_json()})
-    if for_people:
-        screen.print(traffic_table(summary))
-        screen.print(f"The run is in {result.directory}. Next, for example:", soft_wrap=True)
-        for command in ("eval", "predict", "export"):
-            screen.print(f"  cutlayer {command} {result.directory}", soft_wrap=True)

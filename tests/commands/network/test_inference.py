@@ -185,7 +185,7 @@ def test_only_those_with_a_token_and_over_tls(trained, tmp_path) -> None:
 
 
 def test_the_command_serves_until_it_is_told_to_stop(run, trained) -> None:
-    words = ["serve", "--model", trained, "--inference", "--listen", "127.0.0.1:0", "--threads", "1"]
+    words = ["serve-inference", trained, "--listen", "127.0.0.1:0"]
     program = [sys.executable, "-c", "from cutlayer.cli import main; main()", *map(str, words)]
     with subprocess.Popen(
         program, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -206,17 +206,15 @@ def test_the_command_serves_until_it_is_told_to_stop(run, trained) -> None:
 
 
 def test_mistakes_on_the_command_line_are_named(run, trained, tmp_path) -> None:
-    assert isinstance(run("serve", "--inference").exception, ConfigError)
-    assert isinstance(run("serve", "--model", trained).exception, ConfigError)
-    assert isinstance(run("serve", "--model", trained, "--inference", "--resume").exception, ConfigError)
-    assert isinstance(run("serve", "--model", tmp_path, "--inference").exception, FileError)
+    assert run("serve-inference").exit_code == 2
+    assert isinstance(run("serve-inference", tmp_path).exception, FileError)
     beyond = ["--listen", "0.0.0.0:0"]
-    assert isinstance(run("serve", "--model", trained, "--inference", *beyond).exception, CredentialError)
+    assert isinstance(run("serve-inference", trained, *beyond).exception, CredentialError)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         where = f"127.0.0.1:{taken.getsockname()[1]}"
-        result = run("serve", "--model", trained, "--inference", "--listen", where)
+        result = run("serve-inference", trained, "--listen", where)
         assert isinstance(result.exception, UnreachableError)
     assert isinstance(run("predict", trained, "--server", "nonsense").exception, UnreachableError)
     assert isinstance(run("predict", trained, "--ca", tmp_path).exception, ConfigError)

@@ -4,7 +4,14 @@ import tomllib
 
 import pytest
 
-from cutlayer.errors import CheckpointError, ConfigError, DivergedError, FileError
+from cutlayer.errors import (
+    CheckpointError,
+    ConfigError,
+    CutError,
+    DivergedError,
+    FileError,
+    ModelError,
+)
 from cutlayer.training import checkpoint
 from cutlayer.training.records import read
 
@@ -121,6 +128,11 @@ def test_divergence_stops_the_run_and_says_where(run, tmp_path, small):
         (["--mode", "u-shaped"], ConfigError, "needs two names"),
         (["--resume"], ConfigError, "--resume needs --out"),
         (["--quiet", "--json"], ConfigError, "exclude each other"),
+        # Told before data are loaded: there are none.
+        (["--data", "absent", "--model", "tinyy"], ModelError, "Did you mean 'tiny'"),
+        (["--data", "absent", "--cut", "layer9"], CutError, "Valid cuts are: "),
+        (["--data", "absent", "--model", "absent_package:net"], ModelError, "no module 'absent_package'"),
+        (["--data", "absent", "--model", "torch.nn:Identity"], ModelError, "has no cut 'medium'"),
     ],
 )
 def test_mistakes_are_named(run, tmp_path, monkeypatch, words, kind, says):

@@ -1,0 +1,93 @@
+"""Options of `cutlayer serve` alone: lost clients, limits, and an aggregator that runs elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cutlayer.commands.options import Flag
+
+if TYPE_CHECKING:
+    from cutlayer.wire.limits import Limits
+    from cutlayer.wire.policy import Policy
+    from cutlayer.wire.security.credentials import ClientSecurity
+
+_STRAGGLERS, _LIMITS, _AGGREGATOR = "Clients that do not answer", "Limits of one client", "Aggregator"
+
+
+@dataclass(frozen=True)
+class StragglerOptions:
+    """What to do about clients that do not answer."""
+
+    straggler: Annotated[
+        Literal["wait", "drop"],
+        Flag(help="wait for lost clients, or drop them and go on", rich_help_panel=_STRAGGLERS),
+    ] = "wait"
+    deadline: Annotated[
+        float, Flag(help="drop: seconds that a step waits", rich_help_panel=_STRAGGLERS, metavar="S")
+    ] = 30.0
+    quorum: Annotated[
+        int, Flag(help="drop: the fewest clients to go on with", rich_help_panel=_STRAGGLERS, min=1)
+    ] = 1
+
+    def policy(self) -> Policy:
+        """As the server takes it."""
+        from cutlayer.wire.policy import Policy
+
+        return Policy(self.straggler, self.deadline, self.quorum)
+
+
+@dataclass(frozen=True)
+class LimitOptions:
+    """What one client may cost the server."""
+
+    max_message: Annotated[int, Flag(help="MiB of one message", rich_help_panel=_LIMITS, min=1)] = 256
+    max_rate: Annotated[float, Flag(help="messages a second", rich_help_panel=_LIMITS)] = 1000.0
+    idle: Annotated[
+        float, Flag(help="seconds in which it must answer", rich_help_panel=_LIMITS, metavar="S")
+    ] = 900.0
+
+    def limits(self) -> Limits:
+        """As the server takes them."""
+        from cutlayer.wire.limits import MIB, Limits
+
+        return Limits(message=self.max_message * MIB, rate=self.max_rate, silence=self.idle)
+
+
+@dataclass(frozen=True)
+class AggregatorOptions:
+    """The aggregator in a process of its own, and this server's credentials there."""
+
+    aggregator: Annotated[
+        str | None,
+        Flag(help="the address of a `cutlayer aggregate`", metavar="HOST:PORT", rich_help_panel=_AGGREGATOR),
+    ] = None
+    aggregator_ca: Annotated[
+        Path | None, Flag(help="the CA of the aggregator's certificate", rich_help_panel=_AGGREGATOR)
+    ] = None
+    aggregator_token: Annotated[
+        Path | None, Flag(help="the file of the token of `split-server`", rich_help_panel=_AGGREGATOR)
+    ] = None
+    aggregator_cert: Annotated[
+        Path | None,
+        Flag(help="mutual TLS: the certificate of `split-server`", rich_help_panel=_AGGREGATOR),
+    ] = None
+    aggregator_key: Annotated[
+        Path | None, Flag(help="the certificate's key", rich_help_panel=_AGGREGATOR)
+    ] = None
+
+    def reached(self, insecure: bool) -> tuple[str, ClientSecurity] | None:
+        """How the server reaches the aggregator, if there is one."""
+        if self.aggregator is None:
+            return None
+        from cutlayer.wire.security.credentials import ClientSecurity
+
+        credentials = ClientSecurity.load(
+            self.aggregator_ca,
+            self.aggregator_cert,
+            self.aggregator_key,
+            self.aggregator_token,
+            insecure=insecure,
+        )
+        return self.aggregator, credentials

@@ -1,0 +1,55 @@
+"""Help: nothing heavy is imported for it, and it is readable on a terminal of 80 columns."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+import typer.main
+
+from cutlayer.cli import app
+
+# Typer itself may import pydantic; our settings would come with it.
+HEAVY = ("torch", "grpc", "numpy", "matplotlib", "sklearn", "cryptography", "cutlayer.config.schema")
+
+PROGRAM = f"""
+import sys
+from cutlayer.cli import app
+for line in sys.stdin.read().splitlines():
+    try:
+        app(line.split(), prog_name="cutlayer")
+    except SystemExit as ended:
+        assert ended.code == 0, (line, ended.code)
+    loaded = set({HEAVY}) & set(sys.modules)
+    assert not loaded, (line, loaded)
+"""
+
+
+def commands(command: typer.main.TyperGroup, words: tuple[str, ...] = ()) -> Iterator[tuple[str, str]]:
+    """All commands, as words and help text."""
+    yield " ".join(words), command.help or ""
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*words, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    lines = ["--version", *(f"{words} --help" for words in COMMANDS)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], input="\n".join(lines), capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Usage: cutlayer") == len(COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_fits_80_columns_and_has_an_example(words: str) -> None:
+    text = COMMANDS[words]
+    assert max(map(len, text.splitlines())) <= 78, "its frame takes two columns"
+    group = words in ("", "certs", "reproduce")
+    assert group or f"cutlayer {words}" in text
+    first = text.splitlines()[0]
+    assert first.endswith(".")
+    assert len(text.splitlines()) == 1 or text.splitlines()[1] == "", "the first line is the list's"
