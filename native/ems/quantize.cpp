@@ -1,10 +1,10 @@
-#include "ems.hpp"
+#include "ems/ems.hpp"
 
 #include <cmath>
 #include <cstring>
 
-#include "ems_frames.hpp"
-#include "values.hpp"
+#include "ems/padded_planes.hpp"
+#include "common/float16.hpp"
 
 namespace cutlayer {
 namespace {

@@ -1,6 +1,6 @@
 // Random sets of k elements: randomized top-k and random-k (FORMAT.md, "Randomness").
 #pragma once
-#include "select.hpp"
+#include "sparse/topk.hpp"
 
 namespace cutlayer {
 

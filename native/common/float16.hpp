@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels.hpp"
+#include "sparse/kernels.hpp"
 
 namespace cutlayer {
 

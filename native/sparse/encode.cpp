@@ -1,9 +1,9 @@
-#include "encode.hpp"
+#include "sparse/encode.hpp"
 
 #include <cstring>
 
-#include "parallel.hpp"
-#include "values.hpp"
+#include "common/parallel.hpp"
+#include "common/float16.hpp"
 
 namespace cutlayer {
 namespace {

@@ -1,7 +1,7 @@
 // Payloads back into floats. Sizes were checked by the caller; what the bytes say is checked here.
 #pragma once
-#include "kernels.hpp"
-#include "select.hpp"
+#include "sparse/kernels.hpp"
+#include "sparse/topk.hpp"
 
 namespace cutlayer {
 

@@ -3,8 +3,8 @@
 #include <cstring>
 #include <vector>
 
-#include "ems.hpp"
-#include "parallel.hpp"
+#include "ems/ems.hpp"
+#include "common/parallel.hpp"
 
 namespace cutlayer {
 

@@ -2,8 +2,8 @@
 #include <cstring>
 #include <memory>
 
-#include "ems.hpp"
-#include "parallel.hpp"
+#include "ems/ems.hpp"
+#include "common/parallel.hpp"
 
 namespace cutlayer {
 namespace {

@@ -1,8 +1,8 @@
-#include "choose.hpp"
+#include "sparse/sample.hpp"
 
 #include <cstring>
 
-#include "parallel.hpp"
+#include "common/parallel.hpp"
 
 namespace cutlayer {
 namespace {

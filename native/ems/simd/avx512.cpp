@@ -1,14 +1,12 @@
-// The kernels for AVX-512 (F, BW, DQ, VL).
+// The inner loops of `ems` for AVX-512 (F, BW, DQ, VL).
+#include <cmath>
 #include <cstring>
 
-#include "kernels.hpp"
-#include "values.hpp"
+#include "ems/ems.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
 
-// Everything below is compiled for these instructions; nothing above (the standard headers) is, so no
-// other file can end up with a function that its processor lacks.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else
@@ -18,17 +16,18 @@
 #define CUTLAYER_ISA 2
 namespace cutlayer {
 namespace avx512 {
-#include "block.inc"
-#include "scan.inc"
-#include "random.inc"
-#include "pack.inc"
-#include "unpack.inc"
+#include "ems/simd/predict.inc"
+#include "ems/simd/unpadded.inc"
+#include "ems/simd/reconstruct.inc"
+#include "ems/simd/transpose.inc"
+#include "ems/simd/rans_decode.inc"
+#include "ems/simd/rans_encode.inc"
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
 #endif
-const Kernels avx512_kernels = CUTLAYER_TABLE(avx512);
+const EmsKernels ems_avx512 = avx512::ems_table;
 }  // namespace cutlayer
 #endif

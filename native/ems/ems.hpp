@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "select.hpp"
+#include "sparse/topk.hpp"
 
 namespace cutlayer {
 

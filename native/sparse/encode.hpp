@@ -1,7 +1,7 @@
 // Payloads (FORMAT.md, "Codecs") written into memory that the caller has sized by the codec's formula.
 #pragma once
-#include "choose.hpp"
-#include "select.hpp"
+#include "sparse/sample.hpp"
+#include "sparse/topk.hpp"
 
 namespace cutlayer {
 

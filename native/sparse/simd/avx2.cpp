@@ -1,8 +1,8 @@
 // The kernels for AVX2 and BMI2.
 #include <cstring>
 
-#include "kernels.hpp"
-#include "values.hpp"
+#include "sparse/kernels.hpp"
+#include "common/float16.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
@@ -18,11 +18,11 @@
 #define CUTLAYER_ISA 1
 namespace cutlayer {
 namespace avx2 {
-#include "block.inc"
-#include "scan.inc"
-#include "random.inc"
-#include "pack.inc"
-#include "unpack.inc"
+#include "sparse/simd/block64.inc"
+#include "sparse/simd/scan.inc"
+#include "sparse/simd/philox.inc"
+#include "sparse/simd/pack.inc"
+#include "sparse/simd/unpack.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

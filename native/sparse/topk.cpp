@@ -1,10 +1,10 @@
-#include "select.hpp"
+#include "sparse/topk.hpp"
 
 #include <cmath>
 #include <memory>
 
-#include "parallel.hpp"
-#include "values.hpp"
+#include "common/parallel.hpp"
+#include "common/float16.hpp"
 
 namespace cutlayer {
 namespace {

@@ -1,11 +1,11 @@
-#include "transform.hpp"
+#include "ems/dct.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "kernels.hpp"
-#include "parallel.hpp"
+#include "sparse/kernels.hpp"
+#include "common/parallel.hpp"
 
 namespace cutlayer {
 namespace {
@@ -24,7 +24,7 @@ constexpr float kCosines[8][4] = {
     {over(12540), over(-30274), over(30274), over(-12540)}, {over(6393), over(-18205), over(27246), over(-32138)}};
 
 namespace generic {
-#include "transform.inc"
+#include "ems/simd/dct.inc"
 }  // namespace generic
 
 #ifdef CUTLAYER_X86
@@ -35,7 +35,7 @@ namespace generic {
 #pragma GCC target("avx2")
 #endif
 namespace avx2 {
-#include "transform.inc"
+#include "ems/simd/dct.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

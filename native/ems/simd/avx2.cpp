@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ems.hpp"
+#include "ems/ems.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
@@ -16,11 +16,11 @@
 #define CUTLAYER_ISA 1
 namespace cutlayer {
 namespace avx2 {
-#include "ems.inc"
-#include "ems_planes.inc"
-#include "ems_lanes.inc"
-#include "ems_decode.inc"
-#include "ems_encode.inc"
+#include "ems/simd/predict.inc"
+#include "ems/simd/reconstruct.inc"
+#include "ems/simd/transpose.inc"
+#include "ems/simd/rans_decode.inc"
+#include "ems/simd/rans_encode.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

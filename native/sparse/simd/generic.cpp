@@ -1,17 +1,17 @@
 // The kernels for any processor.
 #include <cstring>
 
-#include "kernels.hpp"
-#include "values.hpp"
+#include "sparse/kernels.hpp"
+#include "common/float16.hpp"
 
 #define CUTLAYER_ISA 0
 namespace cutlayer {
 namespace generic {
-#include "block.inc"
-#include "scan.inc"
-#include "random.inc"
-#include "pack.inc"
-#include "unpack.inc"
+#include "sparse/simd/block64.inc"
+#include "sparse/simd/scan.inc"
+#include "sparse/simd/philox.inc"
+#include "sparse/simd/pack.inc"
+#include "sparse/simd/unpack.inc"
 }  // namespace generic
 const Kernels generic_kernels = CUTLAYER_TABLE(generic);
 

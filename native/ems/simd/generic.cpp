@@ -2,16 +2,16 @@
 #include <cmath>
 #include <cstring>
 
-#include "ems.hpp"
+#include "ems/ems.hpp"
 
 #define CUTLAYER_ISA 0
 namespace cutlayer {
 namespace generic {
-#include "ems.inc"
-#include "ems_planes.inc"
-#include "ems_lanes.inc"
-#include "ems_decode.inc"
-#include "ems_encode.inc"
+#include "ems/simd/predict.inc"
+#include "ems/simd/reconstruct.inc"
+#include "ems/simd/transpose.inc"
+#include "ems/simd/rans_decode.inc"
+#include "ems/simd/rans_encode.inc"
 }  // namespace generic
 const EmsKernels ems_generic = generic::ems_table;
 

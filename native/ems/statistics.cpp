@@ -3,7 +3,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "ems_frames.hpp"
+#include "ems/padded_planes.hpp"
 
 namespace cutlayer {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "ems_frames.hpp"
+#include "ems/padded_planes.hpp"
 
 namespace cutlayer {
 namespace {

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "kernels.hpp"
+#include "sparse/kernels.hpp"
 
 namespace cutlayer {
 

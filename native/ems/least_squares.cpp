@@ -3,7 +3,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ems_frames.hpp"
+#include "ems/padded_planes.hpp"
 
 namespace cutlayer {
 namespace {

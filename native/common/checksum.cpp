@@ -1,10 +1,10 @@
-#include "checksum.hpp"
+#include "common/checksum.hpp"
 
 #include <cstring>
 #include <vector>
 
-#include "kernels.hpp"
-#include "parallel.hpp"
+#include "sparse/kernels.hpp"
+#include "common/parallel.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>

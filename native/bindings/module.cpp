@@ -7,12 +7,12 @@
 
 #include <cstring>
 
-#include "bind_ems.hpp"
-#include "checksum.hpp"
-#include "decode.hpp"
-#include "encode.hpp"
-#include "pages.hpp"
-#include "values.hpp"
+#include "bindings/ems.hpp"
+#include "common/checksum.hpp"
+#include "sparse/decode.hpp"
+#include "sparse/encode.hpp"
+#include "common/huge_pages.hpp"
+#include "common/float16.hpp"
 
 namespace nb = nanobind;
 using namespace cutlayer;

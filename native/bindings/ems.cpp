@@ -1,12 +1,12 @@
 // The Python surface of `ems`. As in bindings.cpp, Python has checked what comes as addresses.
-#include "bind_ems.hpp"
+#include "bindings/ems.hpp"
 
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "ems.hpp"
-#include "transform.hpp"
+#include "ems/ems.hpp"
+#include "ems/dct.hpp"
 
 namespace nb = nanobind;
 
