@@ -28,10 +28,10 @@ from PIL import Image
 from torch import Tensor
 
 import cutlayer
-from cutlayer.codecs.entropy.geometry import geometry
 from cutlayer.codecs.entropy.layout import Cursor, parse
-from cutlayer.codecs.entropy.reader import LARGEST
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.section_reader import LARGEST
+from cutlayer.codecs.entropy.section_shape import geometry
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.split import relative_error
 from cutlayer.tools.bench import best
 from cutlayer.training.provenance import provenance

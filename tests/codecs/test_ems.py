@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.entropy.fit import fit
-from cutlayer.codecs.entropy.geometry import LINE, geometry
-from cutlayer.codecs.entropy.model import flat_model
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.context_model import flat_model
+from cutlayer.codecs.entropy.least_squares import fit
+from cutlayer.codecs.entropy.section_shape import LINE, geometry
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import HeaderError, ParameterError, PayloadError
 from cutlayer.split import relative_error
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.codecs.reference import philox
 from cutlayer.codecs.reference.sparse import _top_draws
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs import fields, frame
-from cutlayer.codecs.kernels.surface import Kernels, kernels_for
+from cutlayer.codecs.kernels.dispatch import Kernels, kernels_for
 from cutlayer.codecs.tensors import Source, source
 from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
 

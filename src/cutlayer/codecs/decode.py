@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
-from cutlayer.codecs.kernels.surface import kernels_for
+from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import from_header
 from cutlayer.codecs.tensors import target
 from cutlayer.errors import ChecksumError, PayloadError

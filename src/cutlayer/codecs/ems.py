@@ -10,11 +10,11 @@ from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import rate_control as search
 from cutlayer.codecs.entropy.dct import transformable
-from cutlayer.codecs.entropy.geometry import Geometry, geometry
+from cutlayer.codecs.entropy.dct_section import Transform, read, squared_error
 from cutlayer.codecs.entropy.layout import MOST_LEVELS, Cursor, wrong
-from cutlayer.codecs.entropy.transformed import Transform, read, squared_error
-from cutlayer.codecs.entropy.writer import SectionWriter
-from cutlayer.codecs.kernels.surface import Kernels
+from cutlayer.codecs.entropy.section_shape import Geometry, geometry
+from cutlayer.codecs.entropy.section_writer import SectionWriter
+from cutlayer.codecs.kernels.dispatch import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
 from cutlayer.errors import HeaderError, ParameterError

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
-from cutlayer.codecs.kernels.surface import check
+from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import scope_field
 
 _RANGE = struct.Struct("<ff")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.section_shape import Geometry
 
 BLOCK = 8
 UNIT = 1 << 15  # what 1 is in a rotation

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model
-from cutlayer.codecs.entropy.tables import CLASSES, SCALE, Tables
+from cutlayer.codecs.entropy.context_model import FINE, NEIGHBOURS, PARENTS, Model
+from cutlayer.codecs.entropy.frequency_tables import CLASSES, SCALE, Tables
+from cutlayer.codecs.entropy.section_shape import Geometry
 from cutlayer.errors import PayloadError
 
 SURROUNDINGS = 16  # of an element, where reconstruction tells them apart

@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from cutlayer.codecs.entropy.layout import MOST_LEVELS, Means
-from cutlayer.codecs.entropy.writer import Mask, SectionWriter
+from cutlayer.codecs.entropy.section_writer import Mask, SectionWriter
 
 _TRIES = 6
 _WHOLE = 2  # further looks at all elements, at most, once a wish is met

@@ -8,7 +8,7 @@ from typing_extensions import Buffer
 
 from cutlayer import _native as _n
 from cutlayer.codecs.kernels import native_dct as _transform
-from cutlayer.codecs.kernels import native_entropy as _entropy
+from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
 
 # Waking a helper costs tens of microseconds; smaller tensors are done by then.
@@ -18,25 +18,25 @@ allocate = _n.allocate
 empty = _memory.empty
 put_bytes = _n.put_bytes
 check_values = _n.check_values
-ems_contexts = _entropy.ems_contexts
-ems_decode = _entropy.ems_decode
-ems_encode = _entropy.ems_encode
-ems_energy = _entropy.ems_energy
-ems_equal_levels = _entropy.ems_equal_levels
-ems_error = _entropy.ems_error
-ems_fit = _entropy.ems_fit
+ems_contexts = _ems.ems_contexts
+ems_decode = _ems.ems_decode
+ems_encode = _ems.ems_encode
+ems_energy = _ems.ems_energy
+ems_equal_levels = _ems.ems_equal_levels
+ems_error = _ems.ems_error
+ems_fit = _ems.ems_fit
 ems_forward = _transform.ems_forward
 ems_inverse = _transform.ems_inverse
-ems_levels = _entropy.ems_levels
-ems_pack = _entropy.ems_pack
-ems_rebuild = _entropy.ems_rebuild
-ems_signs = _entropy.ems_signs
-ems_starts = _entropy.ems_starts
-ems_strips = _entropy.ems_strips
-ems_sums = _entropy.ems_sums
-ems_tables = _entropy.ems_tables
-ems_tops = _entropy.ems_tops
-ems_unpack = _entropy.ems_unpack
+ems_levels = _ems.ems_levels
+ems_pack = _ems.ems_pack
+ems_rebuild = _ems.ems_rebuild
+ems_signs = _ems.ems_signs
+ems_starts = _ems.ems_starts
+ems_strips = _ems.ems_strips
+ems_sums = _ems.ems_sums
+ems_tables = _ems.ems_tables
+ems_tops = _ems.ems_tops
+ems_unpack = _ems.ems_unpack
 
 
 def _threads(x: Tensor) -> int:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cutlayer import _native as _n
 from cutlayer.codecs.entropy.dct import UNIT, coefficients
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.section_shape import Geometry
 from cutlayer.codecs.kernels.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 17

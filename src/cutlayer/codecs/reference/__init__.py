@@ -1,11 +1,9 @@
 """Every codec's work in plain PyTorch: the readable truth, on any device."""
 
-from cutlayer.codecs.entropy.fit import fit as ems_fit
-from cutlayer.codecs.entropy.tables import tables as ems_tables
-from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
-from cutlayer.codecs.reference.container import allocate, check_values, checksum, empty, put_bytes, seal
+from cutlayer.codecs.entropy.frequency_tables import tables as ems_tables
+from cutlayer.codecs.entropy.least_squares import fit as ems_fit
 from cutlayer.codecs.reference.dct import ems_forward, ems_inverse
-from cutlayer.codecs.reference.entropy import (
+from cutlayer.codecs.reference.ems import (
     ems_contexts,
     ems_decode,
     ems_encode,
@@ -22,10 +20,12 @@ from cutlayer.codecs.reference.entropy import (
     ems_tops,
     ems_unpack,
 )
-from cutlayer.codecs.reference.mask import ms_decode, ms_encode
+from cutlayer.codecs.reference.frame_buffer import allocate, check_values, checksum, empty, put_bytes, seal
+from cutlayer.codecs.reference.km import km_decode, km_encode, km_histogram
+from cutlayer.codecs.reference.ms import ms_decode, ms_encode
+from cutlayer.codecs.reference.qu import qu_decode, qu_encode, ranges
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
 from cutlayer.codecs.reference.topk import select_top
-from cutlayer.codecs.reference.uniform import qu_decode, qu_encode, ranges
 
 __all__ = [
     "allocate",

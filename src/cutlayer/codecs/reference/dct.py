@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cutlayer.codecs.entropy.dct import BLOCK, COSINES, UNIT
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.section_shape import Geometry
 
 Array = NDArray[Any]
 

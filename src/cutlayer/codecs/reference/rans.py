@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.geometry import LANES, Geometry
-from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
-from cutlayer.codecs.entropy.tables import SCALE, SCALE_BITS, Tables
+from cutlayer.codecs.entropy.context_model import FINE, Model, coarse, grain
+from cutlayer.codecs.entropy.frequency_tables import SCALE, SCALE_BITS, Tables
+from cutlayer.codecs.entropy.section_shape import LANES, Geometry
 
 LOW = 1 << 16  # states stay from here to 2^32 - 1
 _FULL = 32 - SCALE_BITS  # a state may take a symbol of frequency f while it is below f * 2^_FULL

@@ -8,7 +8,7 @@ import typer
 from rich.progress import track
 
 from cutlayer.codecs import codec as parse
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.commands import show
 from cutlayer.commands.codecs.arrays import read_tensor
 from cutlayer.tools.bench import DEFAULT_CODECS, Row, memcpy_seconds

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.section_shape import Geometry
 
 _ELEMENTS = 1 << 16  # that count, at least
 _SHARE = 24  # one element in so many counts, if that is more

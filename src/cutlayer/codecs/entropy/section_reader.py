@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs.entropy.geometry import Geometry
 from cutlayer.codecs.entropy.layout import MOST_STEP, Cursor, Section, parse, wrong
-from cutlayer.codecs.entropy.writer import as_float, as_floats
-from cutlayer.codecs.kernels.surface import Kernels
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.section_writer import as_float, as_floats
+from cutlayer.codecs.kernels.dispatch import Kernels
 
 LARGEST = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
 

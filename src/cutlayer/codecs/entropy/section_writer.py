@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cutlayer.codecs.entropy.fit import worth_rows
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.context_model import Model
+from cutlayer.codecs.entropy.frequency_tables import COST_BITS, Tables
 from cutlayer.codecs.entropy.layout import (
     MOST_LEVELS,
     PARTS,
@@ -22,10 +22,10 @@ from cutlayer.codecs.entropy.layout import (
     middle,
     varint,
 )
-from cutlayer.codecs.entropy.model import Model
-from cutlayer.codecs.entropy.part import Part, part, whole
-from cutlayer.codecs.entropy.tables import COST_BITS, Tables
-from cutlayer.codecs.kernels.surface import Kernels
+from cutlayer.codecs.entropy.least_squares import worth_rows
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.trial_rows import Part, part, whole
+from cutlayer.codecs.kernels.dispatch import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
 ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one

@@ -14,15 +14,15 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy import rate_control as search
+from cutlayer.codecs.entropy.context_model import Model
 from cutlayer.codecs.entropy.dct import LARGEST, MOST_STEP, UNIT, coefficients, rotation, transformable
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.dct_context_model import fit_shared
 from cutlayer.codecs.entropy.layout import MOST_LEVELS, TRANSFORMED, Cursor, Means, varint, wrong
-from cutlayer.codecs.entropy.model import Model
-from cutlayer.codecs.entropy.part import Part, whole
-from cutlayer.codecs.entropy.reader import read_section
-from cutlayer.codecs.entropy.shared import fit_shared
-from cutlayer.codecs.entropy.writer import SectionWriter, as_float, as_floats
-from cutlayer.codecs.kernels.surface import Kernels
+from cutlayer.codecs.entropy.section_reader import read_section
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.section_writer import SectionWriter, as_float, as_floats
+from cutlayer.codecs.entropy.trial_rows import Part, whole
+from cutlayer.codecs.kernels.dispatch import Kernels
 
 _TOPS = 8192  # one coefficient in so many travels as a value
 _MOST_TOPS = 16

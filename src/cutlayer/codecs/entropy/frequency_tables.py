@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.model import FINE
+from cutlayer.codecs.entropy.context_model import FINE
 
 SCALE_BITS = 11
 SCALE = 1 << SCALE_BITS  # frequencies of a class add up to this

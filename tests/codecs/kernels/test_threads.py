@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import ChangedError, CutlayerError
 
 pytestmark = pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")

@@ -11,9 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FARTHEST, NEIGHBOURS, PARENTS, UNIT, Model, coarse, flat_model
-from cutlayer.codecs.entropy.part import Rows
+from cutlayer.codecs.entropy.context_model import (
+    FARTHEST,
+    NEIGHBOURS,
+    PARENTS,
+    UNIT,
+    Model,
+    coarse,
+    flat_model,
+)
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.trial_rows import Rows
 
 _WORTH = 3000  # elements that a channel must have for a row of weights to pay
 _ELEMENTS = 1 << 16  # that a fit looks at

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from cutlayer.codecs import reference
-from cutlayer.codecs.entropy.fit import fit
-from cutlayer.codecs.entropy.geometry import Geometry, geometry
-from cutlayer.codecs.entropy.part import Part, part, whole
-from cutlayer.codecs.entropy.tables import SCALE, tables
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.frequency_tables import SCALE, tables
+from cutlayer.codecs.entropy.least_squares import fit
+from cutlayer.codecs.entropy.section_shape import Geometry, geometry
+from cutlayer.codecs.entropy.trial_rows import Part, part, whole
+from cutlayer.codecs.kernels import dispatch as kernels
 
 SHAPES: dict[str, tuple[int, ...]] = {
     "maps": (80, 6, 16, 16),

@@ -17,10 +17,10 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs import reference
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import Model
-from cutlayer.codecs.entropy.part import Rows
-from cutlayer.codecs.entropy.tables import Tables
+from cutlayer.codecs.entropy.context_model import Model
+from cutlayer.codecs.entropy.frequency_tables import Tables
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.errors import CutlayerError, PayloadError
 
 try:

@@ -9,11 +9,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 from typing_extensions import Buffer
 
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FINE, Model, coarse, grain
-from cutlayer.codecs.entropy.part import Rows
-from cutlayer.codecs.entropy.tables import Tables
-from cutlayer.codecs.reference import bits as stream
+from cutlayer.codecs.entropy.context_model import FINE, Model, coarse, grain
+from cutlayer.codecs.entropy.frequency_tables import Tables
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.trial_rows import Rows
+from cutlayer.codecs.reference import bit_packing as stream
 from cutlayer.codecs.reference import rans
 from cutlayer.codecs.reference.topk import Top
 from cutlayer.codecs.tensors import VALUE_DTYPES, tensor_from

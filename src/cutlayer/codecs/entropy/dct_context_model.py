@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutlayer.codecs.entropy.context_model import NEIGHBOURS, Model, coarse
 from cutlayer.codecs.entropy.dct import BLOCK
-from cutlayer.codecs.entropy.fit import rounded, solve
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import NEIGHBOURS, Model, coarse
+from cutlayer.codecs.entropy.least_squares import rounded, solve
+from cutlayer.codecs.entropy.section_shape import Geometry
 
 PARENTS = (
     1,

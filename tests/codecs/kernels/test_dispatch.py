@@ -6,13 +6,13 @@ import sys
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 
 PROGRAM = """
 import sys, warnings
 sys.modules["cutlayer._native"] = None  # what an import of the missing extension amounts to
 import torch, cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 assert kernels.available() == ["reference"]
 x = torch.arange(1000).float().view(10, 100)
 with warnings.catch_warnings(record=True) as caught:

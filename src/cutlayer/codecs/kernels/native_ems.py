@@ -9,11 +9,11 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
-from cutlayer.codecs.entropy.fit import places
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model, coarse, flat_model, grain
-from cutlayer.codecs.entropy.part import Rows
-from cutlayer.codecs.entropy.tables import CLASSES, COST, WORTH, Tables
+from cutlayer.codecs.entropy.context_model import FINE, NEIGHBOURS, PARENTS, Model, coarse, flat_model, grain
+from cutlayer.codecs.entropy.frequency_tables import CLASSES, COST, WORTH, Tables
+from cutlayer.codecs.entropy.least_squares import places
+from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.codecs.kernels.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 16

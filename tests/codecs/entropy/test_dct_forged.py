@@ -9,7 +9,7 @@ import torch
 
 import cutlayer
 from cutlayer.codecs.entropy.layout import TRANSFORMED
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import PayloadError
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs.reference import bits as stream
-from cutlayer.codecs.reference.container import as_bytes, as_numbers, put, sections
+from cutlayer.codecs.reference import bit_packing as stream
+from cutlayer.codecs.reference.frame_buffer import as_bytes, as_numbers, put, sections
 from cutlayer.codecs.reference.philox import words
 
 

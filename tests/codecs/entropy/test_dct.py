@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import cutlayer
 from cutlayer.codecs import reference
 from cutlayer.codecs.entropy.dct import BLOCK, COSINES, UNIT, coefficients, rotation
-from cutlayer.codecs.entropy.geometry import geometry
 from cutlayer.codecs.entropy.layout import TRANSFORMED
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.section_shape import geometry
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import ParameterError
 from cutlayer.split import relative_error
 
