@@ -34,30 +34,30 @@ nb::bytes bytes_of(const std::string& s) { return nb::bytes(s.data(), s.size());
 }  // namespace
 
 void bind_ems(nb::module_& m) {
-  m.def("ems_levels",
+  m.def("ems_quantize",
         [](Address x, size_t d, float scale, unsigned most, float mark_from, Address out, int threads) {
           nb::gil_scoped_release free;
-          ems_levels(at<float>(x), d, scale, most, mark_from, at<uint8_t>(out), threads);
+          ems_quantize(at<float>(x), d, scale, most, mark_from, at<uint8_t>(out), threads);
         });
-  m.def("ems_fit", [](Address levels, const Sizes& shape, const Sizes& fit, size_t parents, Address weights,
+  m.def("ems_fit_weights", [](Address levels, const Sizes& shape, const Sizes& fit, size_t parents, Address weights,
                       Address distance, Address parent, int threads) {
     nb::gil_scoped_release free;
     const EmsFit how{{fit.at(0), fit.at(1)}, fit.at(2), fit.at(3), fit.at(4), unsigned(fit.at(5)), fit.at(6) != 0};
-    ems_fit(at<uint8_t>(levels), shape_of(shape), how, parents, at<int8_t>(weights), at<uint8_t>(distance),
+    ems_fit_weights(at<uint8_t>(levels), shape_of(shape), how, parents, at<int8_t>(weights), at<uint8_t>(distance),
             at<int8_t>(parent), threads);
   });
   m.def("ems_energy", [](Address x, size_t d, int threads) {
     nb::gil_scoped_release free;
     return ems_energy(at<float>(x), d, threads);
   });
-  m.def("ems_equal_levels",
+  m.def("ems_quantize_evenly",
         [](Address x, size_t d, double topmin, unsigned levels, bool nearest, Address out, int threads) {
           nb::gil_scoped_release free;
-          ems_equal_levels(at<float>(x), d, topmin, levels, nearest, at<uint8_t>(out), threads);
+          ems_quantize_evenly(at<float>(x), d, topmin, levels, nearest, at<uint8_t>(out), threads);
         });
-  m.def("ems_tops", [](Address x, const Selection& top, size_t row, int kind, Address out, Address where, int threads) {
+  m.def("ems_top_values", [](Address x, const Selection& top, size_t row, int kind, Address out, Address where, int threads) {
     nb::gil_scoped_release free;
-    ems_tops(at<float>(x), top, row, Values(kind), at<int64_t>(out), at<int64_t>(where), threads);
+    ems_top_values(at<float>(x), top, row, Values(kind), at<int64_t>(out), at<int64_t>(where), threads);
   });
   m.def("ems_contexts", [](Address levels, const Sizes& shape, const Sizes& rows, const Sizes& model, Address weights, Address distance,
                            Address parent, unsigned most, Address out, Address histogram, int threads) {
@@ -65,78 +65,78 @@ void bind_ems(nb::module_& m) {
     ems_contexts(at<uint8_t>(levels), shape_of(shape), {rows.at(0), rows.at(1)}, model_of(model, weights, distance, parent), most,
                  at<uint8_t>(out), at<int64_t>(histogram), threads);
   });
-  m.def("ems_sums", [](Address x, Address levels, const Sizes& shape, const Sizes& rows, float scale, unsigned most, size_t kinds,
+  m.def("ems_level_sums", [](Address x, Address levels, const Sizes& shape, const Sizes& rows, float scale, unsigned most, size_t kinds,
                        Address out, Address squares, int threads) {
     nb::gil_scoped_release free;
-    ems_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), {rows.at(0), rows.at(1)}, scale, most, kinds, at<int64_t>(out),
+    ems_level_sums(at<float>(x), at<uint8_t>(levels), shape_of(shape), {rows.at(0), rows.at(1)}, scale, most, kinds, at<int64_t>(out),
              at<int64_t>(squares), threads);
   });
-  m.def("ems_error", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
+  m.def("ems_squared_error", [](Address x, Address levels, const Sizes& shape, float scale, unsigned most, size_t kinds,
                         Address table, int threads) {
     nb::gil_scoped_release free;
-    return ems_error(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(table),
+    return ems_squared_error(at<float>(x), at<uint8_t>(levels), shape_of(shape), scale, most, kinds, at<int64_t>(table),
                      threads);
   });
-  m.def("ems_strips", [](Address elements, size_t size, const Sizes& shape, Address where, size_t strips, size_t rows,
+  m.def("ems_gather_rows", [](Address elements, size_t size, const Sizes& shape, Address where, size_t strips, size_t rows,
                          Address out, int threads) {
     nb::gil_scoped_release free;
-    ems_strips(at<uint8_t>(elements), size, shape_of(shape), at<int64_t>(where), strips, rows, at<uint8_t>(out), threads);
+    ems_gather_rows(at<uint8_t>(elements), size, shape_of(shape), at<int64_t>(where), strips, rows, at<uint8_t>(out), threads);
   });
-  m.def("ems_tables", [](Address histogram, size_t symbols, size_t most_classes, size_t worth, Address cost_of,
+  m.def("ems_frequency_tables", [](Address histogram, size_t symbols, size_t most_classes, size_t worth, Address cost_of,
                          Address starts, Address frequencies) {
     int64_t cost = 0;
-    const size_t classes = ems_tables(at<int64_t>(histogram), symbols, most_classes, worth, at<int64_t>(cost_of),
+    const size_t classes = ems_frequency_tables(at<int64_t>(histogram), symbols, most_classes, worth, at<int64_t>(cost_of),
                                       at<int64_t>(starts), at<int64_t>(frequencies), cost);
     return std::make_pair(classes, cost);
   });
-  m.def("ems_encode", [](Address levels, Address contexts, const Sizes& shape, size_t classes, size_t symbols,
+  m.def("ems_rans_encode", [](Address levels, Address contexts, const Sizes& shape, size_t classes, size_t symbols,
                          Address class_of, Address frequencies, int threads) {
     std::vector<std::string> blocks;
     {
       nb::gil_scoped_release free;
-      blocks = ems_encode(at<uint8_t>(levels), at<uint8_t>(contexts), shape_of(shape),
+      blocks = ems_rans_encode(at<uint8_t>(levels), at<uint8_t>(contexts), shape_of(shape),
                           {classes, symbols, at<uint8_t>(class_of), at<int64_t>(frequencies)}, threads);
     }
     nb::list result;
     for (const auto& block : blocks) result.append(bytes_of(block));
     return result;
   });
-  m.def("ems_decode", [](Address in, const std::vector<uint64_t>& words, const Sizes& shape, const Sizes& model,
+  m.def("ems_rans_decode", [](Address in, const std::vector<uint64_t>& words, const Sizes& shape, const Sizes& model,
                          Address weights, Address distance, Address parent, unsigned most, size_t classes,
                          Address class_of, Address frequencies, Address out, int threads) {
     nb::gil_scoped_release free;
-    return ems_decode(at<uint8_t>(in), words, shape_of(shape), model_of(model, weights, distance, parent),
+    return ems_rans_decode(at<uint8_t>(in), words, shape_of(shape), model_of(model, weights, distance, parent),
                       {classes, most + 1, at<uint8_t>(class_of), at<int64_t>(frequencies)}, at<uint8_t>(out),
                       threads);
   });
-  m.def("ems_pack", [](Address codes, size_t n, unsigned width) {
-    return bytes_of(ems_pack(at<int64_t>(codes), n, width));
+  m.def("ems_pack_bits", [](Address codes, size_t n, unsigned width) {
+    return bytes_of(ems_pack_bits(at<int64_t>(codes), n, width));
   });
-  m.def("ems_unpack", [](Address in, size_t n, unsigned width, Address out) {
-    return ems_unpack(at<uint8_t>(in), n, width, at<int64_t>(out));
+  m.def("ems_unpack_bits", [](Address in, size_t n, unsigned width, Address out) {
+    return ems_unpack_bits(at<uint8_t>(in), n, width, at<int64_t>(out));
   });
-  m.def("ems_signs", [](Address x, Address levels, size_t d, unsigned mark) {
-    return bytes_of(ems_signs(at<float>(x), at<uint8_t>(levels), d, uint8_t(mark)));
+  m.def("ems_pack_signs", [](Address x, Address levels, size_t d, unsigned mark) {
+    return bytes_of(ems_pack_signs(at<float>(x), at<uint8_t>(levels), d, uint8_t(mark)));
   });
-  m.def("ems_starts", [](Address levels, const Sizes& shape, unsigned most, bool is_signed, Address tops, Address signs,
+  m.def("ems_sample_offsets", [](Address levels, const Sizes& shape, unsigned most, bool is_signed, Address tops, Address signs,
                          int threads) {
     nb::gil_scoped_release free;
-    ems_starts(at<uint8_t>(levels), shape_of(shape), most, is_signed, at<int64_t>(tops), at<int64_t>(signs), threads);
+    ems_sample_offsets(at<uint8_t>(levels), shape_of(shape), most, is_signed, at<int64_t>(tops), at<int64_t>(signs), threads);
   });
-  m.def("ems_rebuild", [](Address levels, const Sizes& shape, Address table, size_t kinds, unsigned most, Address tops,
+  m.def("ems_dequantize", [](Address levels, const Sizes& shape, Address table, size_t kinds, unsigned most, Address tops,
                           Address tops_at, Address signs, Address signs_at, Address out, int threads) {
     nb::gil_scoped_release free;
-    ems_rebuild(at<uint8_t>(levels), shape_of(shape), at<float>(table), kinds, most, at<float>(tops),
+    ems_dequantize(at<uint8_t>(levels), shape_of(shape), at<float>(table), kinds, most, at<float>(tops),
                 at<int64_t>(tops_at), at<uint8_t>(signs), at<int64_t>(signs_at), at<float>(out), threads);
   });
-  m.def("transform_forward", [](Address x, const Sizes& s, Address matrix, Address y, int threads) {
+  m.def("dct_forward", [](Address x, const Sizes& s, Address matrix, Address y, int threads) {
     nb::gil_scoped_release free;
-    transform_forward(at<float>(x), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), at<float>(y), threads);
+    dct_forward(at<float>(x), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), at<float>(y), threads);
   });
-  m.def("transform_inverse",
+  m.def("dct_inverse",
         [](Address y, const Sizes& s, Address matrix, float lowest, float highest, Address x, int threads) {
           nb::gil_scoped_release free;
-          transform_inverse(at<float>(y), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), lowest, highest,
+          dct_inverse(at<float>(y), {s.at(0), s.at(1), s.at(2), s.at(3)}, at<float>(matrix), lowest, highest,
                             at<float>(x), threads);
         });
 }

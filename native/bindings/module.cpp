@@ -91,7 +91,7 @@ NB_MODULE(_native, m) {
         [](std::optional<std::string> name) { return force_kernels(name ? name->c_str() : nullptr); },
         nb::arg().none());
   m.def("allocate", &allocate);
-  m.def("large_pages", &ask_for_large_pages);
+  m.def("advise_huge_pages", &advise_huge_pages);
   m.def("put_bytes", &put_bytes);
   m.def("seal", &seal);
   m.def("checksum", &checksum);

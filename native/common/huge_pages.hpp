@@ -1,5 +1,5 @@
-// Memory that was not used before comes page by page, and 4 KiB pages cost more than decoding into them:
-// large tensors ask for large pages. A wish: where it cannot be met, everything works as before.
+// Advise the operating system to back a tensor with huge pages. Page faults of 4 KiB pages cost more than decoding
+// into them. The advice may be ignored; nothing else changes then.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace cutlayer {
 
-inline void ask_for_large_pages(uintptr_t start, size_t nbytes) {
+inline void advise_huge_pages(uintptr_t start, size_t nbytes) {
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
   const uintptr_t first = (start + page - 1) / page * page, end = (start + nbytes) / page * page;

@@ -77,7 +77,7 @@ void scatter(const float* t, const TransformShape& shape, float lowest, float hi
 
 }  // namespace
 
-void transform_forward(const float* x, const TransformShape& shape, const float* matrix, float* y, int threads) {
+void dct_forward(const float* x, const TransformShape& shape, const float* matrix, float* y, int threads) {
   const auto& kernel = transform_kernels();
   const size_t plane = shape.height * shape.width, n = shape.blocks(), coefficients = shape.channels * 64 * n;
   parallel(threads, shape.samples, [&](size_t sample) {
@@ -92,7 +92,7 @@ void transform_forward(const float* x, const TransformShape& shape, const float*
   });
 }
 
-void transform_inverse(const float* y, const TransformShape& shape, const float* matrix, float lowest, float highest,
+void dct_inverse(const float* y, const TransformShape& shape, const float* matrix, float lowest, float highest,
                        float* x, int threads) {
   const auto& kernel = transform_kernels();
   const size_t plane = shape.height * shape.width, n = shape.blocks(), coefficients = shape.channels * 64 * n;

@@ -14,8 +14,8 @@ struct TransformShape {
 
 // `matrix` has a row of factors for each channel of the result. Coefficients lie by sample, channel, frequency
 // down, frequency across, block.
-void transform_forward(const float* x, const TransformShape& shape, const float* matrix, float* y, int threads);
-void transform_inverse(const float* y, const TransformShape& shape, const float* matrix, float lowest, float highest,
+void dct_forward(const float* x, const TransformShape& shape, const float* matrix, float* y, int threads);
+void dct_inverse(const float* y, const TransformShape& shape, const float* matrix, float lowest, float highest,
                        float* x, int threads);
 
 }  // namespace cutlayer

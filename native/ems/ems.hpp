@@ -159,40 +159,40 @@ extern const EmsKernels ems_avx512;
 const EmsKernels& ems_kernels();
 
 // Magnitudes from `mark_from` on get the level `most`.
-void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads);
+void ems_quantize(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads);
 // Weights from these levels: one row of them, or, if `own`, one for each channel with so many parents.
-void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
+void ems_fit_weights(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
              uint8_t* distance, int8_t* parent, int threads);
 double ems_energy(const float* x, size_t d, int threads);
-void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
+void ems_quantize_evenly(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads);
 // The bits of top values as they travel, and where they are.
-void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
+void ems_top_values(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where, int threads);
 // Predictions, if all rows count, and how often each level comes with each.
 void ems_contexts(const uint8_t* levels, const EmsShape& shape, EmsRows rows, const EmsModel& model, unsigned most,
                   uint8_t* out, int64_t* histogram, int threads);
-void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
+void ems_level_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
               size_t kinds, int64_t* out, int64_t* squares, int threads);
 // The squared error, in parts of a step, of levels that are decoded by a table of kinds x (most + 1); -1 for top values.
-uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most,
+uint64_t ems_squared_error(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most,
                    size_t kinds, const int64_t* table, int threads);
 // So many rows of all channels of a sample, from `where` = (sample, first row) on; zeros beyond the planes.
-void ems_strips(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
+void ems_gather_rows(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
                 size_t rows, uint8_t* out, int threads);
 // Classes with their frequencies from a histogram that is not empty: how many, and what they cost to code.
-size_t ems_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
+size_t ems_frequency_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
                   int64_t* starts, int64_t* frequencies, int64_t& cost);
-std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
+std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
                                     const EmsTables& tables, int threads);
-bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
+bool ems_rans_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
                 const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads);
-std::string ems_pack(const int64_t* codes, size_t n, unsigned width);
-bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out);
-std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark);
+std::string ems_pack_bits(const int64_t* codes, size_t n, unsigned width);
+bool ems_unpack_bits(const uint8_t* in, size_t n, unsigned width, int64_t* out);
+std::string ems_pack_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark);
 // Where each sample's top values and signs begin, and where the last ones end: one more than there are samples.
-void ems_starts(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
+void ems_sample_offsets(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
                 int64_t* signs, int threads);
-void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
+void ems_dequantize(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
                  const float* tops, const int64_t* tops_at, const uint8_t* signs, const int64_t* signs_at, float* out,
                  int threads);
 

@@ -99,7 +99,7 @@ void choose(size_t c, size_t channels, size_t parents, double places, const doub
 
 }  // namespace
 
-void ems_fit(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
+void ems_fit_weights(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
              uint8_t* distance, int8_t* parent, int threads) {
   const size_t channels = shape.channels, places = fit.places, rows = kOwn + 1;
   const std::unique_ptr<uint8_t[]> features(new uint8_t[channels * rows * places]);

@@ -23,7 +23,7 @@ size_t next_level(const uint8_t* levels, size_t i, size_t d) {
 
 }  // namespace
 
-void ems_levels(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads) {
+void ems_quantize(const float* x, size_t d, float scale, unsigned most, float mark_from, uint8_t* out, int threads) {
   constexpr size_t kPiece = kChunk / 4;  // so that there are some for each thread where steps are tried
   parallel(threads, (d + kPiece - 1) / kPiece, [&](size_t c) {
     const size_t i = c * kPiece;
@@ -39,7 +39,7 @@ double ems_energy(const float* x, size_t d, int threads) {
   return total;
 }
 
-void ems_starts(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
+void ems_sample_offsets(const uint8_t* levels, const EmsShape& shape, unsigned most, bool is_signed, int64_t* tops,
                 int64_t* signs, int threads) {
   const size_t n = shape.samples(), size = shape.sample();
   for_samples(shape, threads, [&](size_t first, size_t last) {
@@ -53,7 +53,7 @@ void ems_starts(const uint8_t* levels, const EmsShape& shape, unsigned most, boo
   for (size_t s = 0; s < n; ++s) tops[s + 1] += tops[s], signs[s + 1] += signs[s];
 }
 
-void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
+void ems_quantize_evenly(const float* x, size_t d, double topmin, unsigned levels, bool nearest, uint8_t* out,
                       int threads) {
   const double n = double(levels), last = n - 1;
   for_chunks(d, threads, [&](size_t, size_t first, size_t count) {
@@ -65,7 +65,7 @@ void ems_equal_levels(const float* x, size_t d, double topmin, unsigned levels, 
   });
 }
 
-void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where,
+void ems_top_values(const float* x, const Selection& top, size_t row, Values kind, int64_t* out, int64_t* where,
               int threads) {
   const size_t chunks = top.shape.chunks();
   for_chunks(top.shape.d, threads, [&](size_t c, size_t first, size_t n) {
@@ -85,7 +85,7 @@ void ems_tops(const float* x, const Selection& top, size_t row, Values kind, int
   });
 }
 
-std::string ems_pack(const int64_t* codes, size_t n, unsigned width) {
+std::string ems_pack_bits(const int64_t* codes, size_t n, unsigned width) {
   std::string out((n * width + 7) / 8, '\0');
   uint64_t word = 0;
   unsigned filled = 0;
@@ -98,7 +98,7 @@ std::string ems_pack(const int64_t* codes, size_t n, unsigned width) {
   return out;
 }
 
-bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out) {
+bool ems_unpack_bits(const uint8_t* in, size_t n, unsigned width, int64_t* out) {
   uint64_t word = 0;
   unsigned filled = 0;
   const uint64_t mask = (uint64_t(1) << width) - 1;
@@ -111,7 +111,7 @@ bool ems_unpack(const uint8_t* in, size_t n, unsigned width, int64_t* out) {
   return word == 0;
 }
 
-std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark) {
+std::string ems_pack_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark) {
   std::string out;
   uint32_t word = 0, filled = 0;
   for (size_t i = 0; i < d; i = next_level(levels, i + 1, d)) {
@@ -127,7 +127,7 @@ std::string ems_signs(const float* x, const uint8_t* levels, size_t d, uint8_t m
   return out;
 }
 
-void ems_rebuild(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
+void ems_dequantize(const uint8_t* levels, const EmsShape& shape, const float* table, size_t kinds, unsigned most,
                  const float* tops, const int64_t* tops_at, const uint8_t* signs, const int64_t* signs_at, float* out,
                  int threads) {
   const size_t size = shape.sample();

@@ -159,7 +159,7 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
 
 }  // namespace
 
-std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
+std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
                                     const EmsTables& tables, int threads) {
   const EmsCode code = code_of(tables);
   std::vector<std::string> blocks(shape.blocks());
@@ -169,7 +169,7 @@ std::vector<std::string> ems_encode(const uint8_t* levels, const uint8_t* contex
   return blocks;
 }
 
-bool ems_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
+bool ems_rans_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
                 const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads) {
   const Symbols symbols(tables);
   std::vector<size_t> starts(words.size());

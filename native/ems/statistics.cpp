@@ -42,7 +42,7 @@ void for_pieces(const EmsPlanes& all, size_t most, F f) {
 
 }  // namespace
 
-void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
+void ems_level_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsRows rows, float scale, unsigned most,
               size_t kinds, int64_t* out, int64_t* squares, int threads) {
   const size_t symbols = most + 1, bins = kinds * symbols;
   constexpr size_t kMost = size_t(1) << 22;  // elements that a table may take before its words overflow
@@ -76,7 +76,7 @@ void ems_sums(const float* x, const uint8_t* levels, const EmsShape& shape, EmsR
   });
 }
 
-uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most,
+uint64_t ems_squared_error(const float* x, const uint8_t* levels, const EmsShape& shape, float scale, unsigned most,
                    size_t kinds, const int64_t* table, int threads) {
   std::vector<int16_t> known((kinds * (most + 1) + kRound - 1) / kRound * kRound);
   for (size_t i = 0; i < kinds * (most + 1); ++i) known[i] = int16_t(table[i]);
@@ -93,7 +93,7 @@ uint64_t ems_error(const float* x, const uint8_t* levels, const EmsShape& shape,
   return total;
 }
 
-void ems_strips(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
+void ems_gather_rows(const uint8_t* elements, size_t size, const EmsShape& shape, const int64_t* where, size_t strips,
                 size_t rows, uint8_t* out, int threads) {
   const size_t row = shape.width * size, height = shape.height, strip = shape.channels * rows * row;
   const size_t run = std::max<size_t>(1, (size_t(1) << 16) / strip);
@@ -132,7 +132,7 @@ void to_frequencies(const int64_t* counts, size_t symbols, int64_t total, int64_
 
 }  // namespace
 
-size_t ems_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
+size_t ems_frequency_tables(const int64_t* histogram, size_t symbols, size_t most_classes, size_t worth, const int64_t* cost_of,
                   int64_t* starts, int64_t* frequencies, int64_t& cost) {
   int64_t counts[kFine] = {}, total = 0, before = 0, last = 0;
   for (size_t p = 0; p < kFine; ++p) {

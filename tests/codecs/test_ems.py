@@ -6,9 +6,9 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.entropy.context_model import flat_model
-from cutlayer.codecs.entropy.least_squares import fit
-from cutlayer.codecs.entropy.section_shape import LINE, geometry
+from cutlayer.codecs.entropy.context_model import default_model
+from cutlayer.codecs.entropy.least_squares import fit_weights
+from cutlayer.codecs.entropy.section_shape import ROW_LENGTH, section_shape
 from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import HeaderError, ParameterError, PayloadError
 from cutlayer.split import relative_error
@@ -113,15 +113,19 @@ def test_channels_learn_from_parents() -> None:
     x = MAP.clone()
     x[:, 1::2] = x[:, ::2]  # every second channel repeats the one before
     levels = (x / x.max() * 5).to(torch.uint8).flatten()
-    shape = geometry(tuple(x.shape), 1)
-    model = fit(levels, shape, (0, shape.height), 6, True)
+    shape = section_shape(tuple(x.shape), 1)
+    model = fit_weights(levels, shape, (0, shape.height), 6, True)
     assert (model.distance[1::2] == 1).any(axis=1).all()
     assert (model.distance <= torch.arange(12)[:, None].numpy()).all()
 
 
 def test_a_tensor_too_small_for_a_fit_gets_the_flat_model() -> None:
-    shape = geometry((3, 2), 1)
-    assert fit(torch.zeros(6, dtype=torch.uint8), shape, (0, 1), 3, False).rows == flat_model().rows == 1
+    shape = section_shape((3, 2), 1)
+    assert (
+        fit_weights(torch.zeros(6, dtype=torch.uint8), shape, (0, 1), 3, False).rows
+        == default_model().rows
+        == 1
+    )
 
 
 def test_the_mean_is_nearer_than_the_edge() -> None:
@@ -223,9 +227,9 @@ def test_an_error_below_what_values_leave_is_refused() -> None:
 
 
 def test_rows_of_a_tensor_without_rows() -> None:
-    found = geometry((3 * LINE + 5,), 1)
+    found = section_shape((3 * ROW_LENGTH + 5,), 1)
     assert (found.samples, found.lanes, found.blocks) == (4, 4, 1)
-    assert math.prod((found.channels, found.height, found.width)) == LINE
+    assert math.prod((found.channels, found.height, found.width)) == ROW_LENGTH
 
 
 def forged(frame: bytes, at: int, value: int) -> bytes:

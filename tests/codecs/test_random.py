@@ -40,7 +40,7 @@ def test_places_of_a_set_beyond_31_bits_come_out_right() -> None:
     low, high = philox.words(7, 3, 0, 0, 2, CPU).tolist()
     n = 2**32 - 1
     assert (
-        philox.places(torch.tensor([low]), torch.tensor([high]), n).item() == ((high << 32 | low) * n) >> 64
+        philox.scale_to(torch.tensor([low]), torch.tensor([high]), n).item() == ((high << 32 | low) * n) >> 64
     )
 
 

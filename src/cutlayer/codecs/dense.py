@@ -14,7 +14,7 @@ from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, bytes_of, tensor_
 
 @dataclass(frozen=True)
 class Dense(Codec):
-    """All elements, in float32, float16 or bfloat16."""
+    """Send all elements, in float32, float16 or bfloat16."""
 
     name: ClassVar[str] = "dense"
     id: ClassVar[int] = 1

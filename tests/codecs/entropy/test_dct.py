@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import cutlayer
 from cutlayer.codecs import reference
-from cutlayer.codecs.entropy.dct import BLOCK, COSINES, UNIT, coefficients, rotation
-from cutlayer.codecs.entropy.layout import TRANSFORMED
-from cutlayer.codecs.entropy.section_shape import geometry
+from cutlayer.codecs.entropy.dct import BLOCK, COSINES, coefficient_shape
+from cutlayer.codecs.entropy.layout import DCT
+from cutlayer.codecs.entropy.pca import ROTATION_UNIT, channel_rotation
+from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import ParameterError
 from cutlayer.split import relative_error
@@ -43,7 +44,12 @@ def test_the_cosines_are_cosines() -> None:
 @pytest.mark.parametrize("channels", [1, 2, 5, 32])
 def test_a_rotation_keeps_lengths_and_gathers_energy(smooth: Smooth, channels: int) -> None:
     x = smooth(6, channels, 16, 16)
-    found = rotation(x.flatten(), geometry(tuple(x.shape), 1), float(x.abs().max())).astype(np.float64) / UNIT
+    found = (
+        channel_rotation(x.flatten(), section_shape(tuple(x.shape), 1), float(x.abs().max())).astype(
+            np.float64
+        )
+        / ROTATION_UNIT
+    )
     assert np.abs(found @ found.T - np.eye(channels)).max() < 1e-3
     energy = (found @ x.transpose(0, 1).flatten(1).double().numpy()) ** 2
     if channels > 3:  # there are only three sources
@@ -52,14 +58,14 @@ def test_a_rotation_keeps_lengths_and_gathers_energy(smooth: Smooth, channels: i
 
 @pytest.mark.parametrize("shape", [(3, 5, 8, 8), (2, 3, 9, 17), (4, 13, 30)])
 def test_there_and_back(shape: tuple[int, ...]) -> None:
-    x, where = torch.randn(shape, generator=torch.Generator().manual_seed(1)), geometry(shape, 1)
-    axes = rotation(x.flatten(), where, 4.0)
-    y = reference.ems_forward(x.flatten(), where, axes)
-    assert y.numel() == coefficients(where).d
+    x, where = torch.randn(shape, generator=torch.Generator().manual_seed(1)), section_shape(shape, 1)
+    axes = channel_rotation(x.flatten(), where, 4.0)
+    y = reference.ems_dct_forward(x.flatten(), where, axes)
+    assert y.numel() == coefficient_shape(where).d
     back = torch.empty(x.numel())
-    reference.ems_inverse(y, where, axes, -10.0, 10.0, back)
+    reference.ems_dct_inverse(y, where, axes, -10.0, 10.0, back)
     assert relative_error(x.flatten(), back) < 1e-7
-    reference.ems_inverse(y, where, axes, -0.5, 0.25, back)
+    reference.ems_dct_inverse(y, where, axes, -0.5, 0.25, back)
     assert (float(back.min()), float(back.max())) == (-0.5, 0.25)
 
 
@@ -68,7 +74,7 @@ def test_there_and_back(shape: tuple[int, ...]) -> None:
 def test_an_error_is_kept_and_used(maps: Maps, name: str, error: float) -> None:
     x = maps[name]
     frame = encode(x, f"error={error},transform=dct")
-    assert coding(frame) == TRANSFORMED
+    assert coding(frame) == DCT
     assert 0.9 * error < relative_error(x, cutlayer.decode(frame)) <= error
 
 
@@ -77,7 +83,7 @@ def test_an_error_is_kept_and_used(maps: Maps, name: str, error: float) -> None:
 def test_a_rate_is_kept_and_used(maps: Maps, name: str, bpe: float) -> None:
     x = maps[name]
     frame = encode(x, f"bpe={bpe},transform=dct")
-    assert coding(frame) == TRANSFORMED
+    assert coding(frame) == DCT
     assert 0.9 * bpe < 8 * len(frame) / x.numel() <= bpe
     assert relative_error(x, cutlayer.decode(frame)) < 0.5
 
@@ -94,7 +100,7 @@ def test_auto_takes_what_is_better(plain: torch.Tensor, name: str) -> None:
     by_rate = {how: encode(x, f"bpe=0.8,transform={how}") for how in ("none", "dct", "auto")}
     left = {how: relative_error(x, cutlayer.decode(frame)) for how, frame in by_rate.items()}
     assert left["auto"] == min(left.values())
-    assert (coding(by_error["auto"]) == TRANSFORMED) == (name == "smooth")
+    assert (coding(by_error["auto"]) == DCT) == (name == "smooth")
 
 
 @pytest.mark.parametrize(
@@ -158,16 +164,16 @@ def test_the_compiled_transform_gives_the_bits_of_the_reference(maps: Maps, name
     from cutlayer import _native
     from cutlayer.codecs.kernels import native
 
-    x, where = maps[name].flatten(), geometry(tuple(maps[name].shape), 1)
-    axes = rotation(x, where, float(x.abs().max()))
-    y, back = reference.ems_forward(x, where, axes), torch.empty_like(x)
-    reference.ems_inverse(y, where, axes, -0.1, 1.0, back)
+    x, where = maps[name].flatten(), section_shape(tuple(maps[name].shape), 1)
+    axes = channel_rotation(x, where, float(x.abs().max()))
+    y, back = reference.ems_dct_forward(x, where, axes), torch.empty_like(x)
+    reference.ems_dct_inverse(y, where, axes, -0.1, 1.0, back)
     try:
         for isa in ("generic", "avx2", "avx512"):
             if _native.force_instruction_set(isa):
                 found = torch.empty_like(x)
-                native.ems_inverse(y, where, axes, -0.1, 1.0, found)
-                assert native.ems_forward(x, where, axes).numpy().tobytes() == y.numpy().tobytes(), isa
+                native.ems_dct_inverse(y, where, axes, -0.1, 1.0, found)
+                assert native.ems_dct_forward(x, where, axes).numpy().tobytes() == y.numpy().tobytes(), isa
                 assert found.numpy().tobytes() == back.numpy().tobytes(), isa
     finally:
         _native.force_instruction_set(None)
@@ -207,7 +213,7 @@ def test_round_trips(
     frame = encode(x, f"{how},transform={transform}")
     y = cutlayer.decode(frame)
     assert y.shape == x.shape
-    if coding(frame) == TRANSFORMED:
+    if coding(frame) == DCT:
         assert x.min() <= y.min()
         assert y.max() <= x.max()
     if how.startswith("error"):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.entropy.layout import TRANSFORMED
+from cutlayer.codecs.entropy.layout import DCT
 from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import PayloadError
 
@@ -73,10 +73,10 @@ def test_a_step_that_could_overflow_is_refused(plain: torch.Tensor) -> None:
 def test_a_tensor_without_planes_cannot_be_transformed(plain: torch.Tensor) -> None:
     frame = encode(torch.rand(20, 30), "error=0.05")
     with pytest.raises(PayloadError, match="1 x 30 in 1 channels"):
-        cutlayer.decode(forged(frame, 0, bytes([TRANSFORMED])))
+        cutlayer.decode(forged(frame, 0, bytes([DCT])))
     exact = cutlayer.codec("ems:levels=3,rounding=floor").encode(plain)
     with pytest.raises(PayloadError, match="transformed"):
-        cutlayer.decode(forged(exact, 0, bytes([TRANSFORMED])))
+        cutlayer.decode(forged(exact, 0, bytes([DCT])))
 
 
 @pytest.mark.parametrize("implementation", kernels.available())
@@ -84,7 +84,7 @@ def test_every_byte_of_a_section_counts(plain: torch.Tensor, implementation: str
     """Whichever byte is changed, the frame is refused by name or decodes to finite values."""
     x = plain[:1, :2, :8, :9].contiguous()
     frame = encode(x, "error=0.05,transform=dct")
-    assert frame[first_section(frame)] == TRANSFORMED
+    assert frame[first_section(frame)] == DCT
     refused = 0
     with kernels.using(implementation):
         size = cutlayer.inspect(frame).payload_bytes - 2

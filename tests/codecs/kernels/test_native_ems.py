@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from cutlayer.codecs import reference
-from cutlayer.codecs.entropy.frequency_tables import SCALE, tables
-from cutlayer.codecs.entropy.least_squares import fit
-from cutlayer.codecs.entropy.section_shape import Geometry, geometry
-from cutlayer.codecs.entropy.trial_rows import Part, part, whole
+from cutlayer.codecs.entropy.frequency_tables import SCALE, frequency_tables
+from cutlayer.codecs.entropy.least_squares import fit_weights
+from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
+from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
 from cutlayer.codecs.kernels import dispatch as kernels
 
 SHAPES: dict[str, tuple[int, ...]] = {
@@ -46,10 +46,12 @@ def native(request: pytest.FixtureRequest) -> Iterator[Any]:
     _native.force_instruction_set(None)
 
 
-def data(name: str, most: int = MOST, scale: float = SCALED) -> tuple[torch.Tensor, torch.Tensor, Geometry]:
+def data(
+    name: str, most: int = MOST, scale: float = SCALED
+) -> tuple[torch.Tensor, torch.Tensor, SectionShape]:
     x = torch.randn(SHAPES[name], generator=torch.Generator().manual_seed(3))
     x = (x + 0.7 * x.roll(1, -1) + 0.5 * x.roll(1, 1 if x.dim() > 2 else 0)).reshape(-1)
-    return x, reference.ems_levels(x, scale, most, 3.0), geometry(SHAPES[name], 1)
+    return x, reference.ems_quantize(x, scale, most, 3.0), section_shape(SHAPES[name], 1)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -60,68 +62,73 @@ def same(a: Any, b: Any) -> bool:
 @pytest.mark.parametrize("name", SHAPES)
 def test_pieces_agree(name: str, most: int, scale: float, native: Any) -> None:
     x, levels, shape = data(name, most, scale)
-    assert torch.equal(native.ems_levels(x, scale, most, 3.0), levels)
-    for of in (whole(shape), part(shape)):
+    assert torch.equal(native.ems_quantize(x, scale, most, 3.0), levels)
+    for of in (all_rows(shape), trial_rows(shape)):
         some, values = levels, x
         if of.where is not None:
             how = (shape, of.where, of.shape.height)
-            some, values = native.ems_strips(levels, *how), native.ems_strips(x, *how)
-            assert torch.equal(some, reference.ems_strips(levels, *how))
-            assert torch.equal(values, reference.ems_strips(x, *how))
+            some, values = native.ems_gather_rows(levels, *how), native.ems_gather_rows(x, *how)
+            assert torch.equal(some, reference.ems_gather_rows(levels, *how))
+            assert torch.equal(values, reference.ems_gather_rows(x, *how))
         for own in (False, True) if shape.channels > 1 else (False,):
-            model = native.ems_fit(some, of.shape, of.rows, most, own)
-            assert same(model, reference.ems_fit(some, of.shape, of.rows, most, own))
+            model = native.ems_fit_weights(some, of.shape, of.rows, most, own)
+            assert same(model, reference.ems_fit_weights(some, of.shape, of.rows, most, own))
         contexts, histogram = native.ems_contexts(some, of.shape, of.rows, model, most)
         expected = reference.ems_contexts(some, of.shape, of.rows, model, most)
         assert np.array_equal(histogram, expected[1])
         assert histogram.sum() == of.counted
         if of.where is None:
             assert torch.equal(contexts, expected[0])
-        (found, cost), (truth, true_cost) = native.ems_tables(histogram), tables(histogram)
+        (found, cost), (truth, true_cost) = (
+            native.ems_frequency_tables(histogram),
+            frequency_tables(histogram),
+        )
         assert (found.starts, cost) == (truth.starts, true_cost)
         assert np.array_equal(found.frequencies, truth.frequencies)
-        for kinds in (1, 16):
-            sums = native.ems_sums(values, some, of.shape, of.rows, scale, most, kinds)
-            true_sums = reference.ems_sums(values, some, of.shape, of.rows, scale, most, kinds)
+        for activities in (1, 16):
+            sums = native.ems_level_sums(values, some, of.shape, of.rows, scale, most, activities)
+            true_sums = reference.ems_level_sums(values, some, of.shape, of.rows, scale, most, activities)
             assert np.array_equal(sums[0], true_sums[0])
             assert sums[1] == true_sums[1]
 
 
 @pytest.mark.parametrize("name", ["maps", "small-planes", "odd-planes", "larger-planes", "vectors"])
-@pytest.mark.parametrize("kinds", [1, 16])
+@pytest.mark.parametrize("activities", [1, 16])
 @pytest.mark.parametrize("most", [2, 5, 60])
-def test_the_error_by_look_up_is_that_of_sums(name: str, kinds: int, most: int, native: Any) -> None:
+def test_the_error_by_look_up_is_that_of_sums(name: str, activities: int, most: int, native: Any) -> None:
     x, levels, shape = data(name, most)
-    (count, total), squares = reference.ems_sums(x, levels, shape, (0, shape.height), SCALED, most, kinds)
-    table = np.arange(most) * 64 + np.random.default_rng(0).integers(0, 60, (kinds, most))
+    (count, total), squares = reference.ems_level_sums(
+        x, levels, shape, (0, shape.height), SCALED, most, activities
+    )
+    table = np.arange(most) * 64 + np.random.default_rng(0).integers(0, 60, (activities, most))
     expected = squares + int((count * table * table - 2 * total * table).sum())
-    assert native.ems_error(x, levels, shape, SCALED, table) == expected
-    assert reference.ems_error(x, levels, shape, SCALED, table) == expected
+    assert native.ems_squared_error(x, levels, shape, SCALED, table) == expected
+    assert reference.ems_squared_error(x, levels, shape, SCALED, table) == expected
 
 
 @pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("kinds", [1, 16])
+@pytest.mark.parametrize("activities", [1, 16])
 @pytest.mark.parametrize("signed", [False, True])
-def test_elements_are_the_same_again(name: str, kinds: int, signed: bool, native: Any) -> None:
+def test_elements_are_the_same_again(name: str, activities: int, signed: bool, native: Any) -> None:
     x, levels, shape = data(name)
     random = torch.Generator().manual_seed(5)
-    table = np.random.default_rng(2).random((kinds, MOST), np.float32)
+    table = np.random.default_rng(2).random((activities, MOST), np.float32)
     tops = torch.rand(int((levels == MOST).sum()), generator=random)
     plain = int(((levels > 0) & (levels < MOST)).sum())
     signs = torch.randint(2, (plain,), generator=random) if signed else None
     out, expected = torch.empty_like(x), torch.empty_like(x)
-    starts = native.ems_starts(levels, shape, MOST, signed)
-    assert torch.equal(starts, reference.ems_starts(levels, shape, MOST, signed))
+    starts = native.ems_sample_offsets(levels, shape, MOST, signed)
+    assert torch.equal(starts, reference.ems_sample_offsets(levels, shape, MOST, signed))
     assert starts[:, -1].tolist() == [len(tops), plain * signed]
-    native.ems_rebuild(levels, shape, table, starts, tops, signs, out)
-    reference.ems_rebuild(levels, shape, table, starts, tops, signs, expected)
+    native.ems_dequantize(levels, shape, table, starts, tops, signs, out)
+    reference.ems_dequantize(levels, shape, table, starts, tops, signs, expected)
     assert torch.equal(out, expected)
 
 
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_part_is_spread_over_all_rows(name: str) -> None:
-    shape = geometry(SHAPES[name], 1)
-    of: Part = part(shape)
+    shape = section_shape(SHAPES[name], 1)
+    of: TrialRows = trial_rows(shape)
     if of.where is None:
         assert of.counted == shape.d
         return
@@ -140,14 +147,14 @@ def test_a_part_tells_the_rate_of_samples_that_differ() -> None:
     # Every sixteenth sample is ten times as large: a part of whole samples would be far off.
     x = torch.randn(512, 6, 16, 16, generator=torch.Generator().manual_seed(1))
     x[::16] *= 10
-    shape, x = geometry(tuple(x.shape), 1), x.reshape(-1)
-    levels = reference.ems_levels(x, 64.0, MOST, float("inf"))
-    model, of = fit(levels, shape, (0, shape.height), MOST, False), part(shape)
+    shape, x = section_shape(tuple(x.shape), 1), x.reshape(-1)
+    levels = reference.ems_quantize(x, 64.0, MOST, float("inf"))
+    model, of = fit_weights(levels, shape, (0, shape.height), MOST, False), trial_rows(shape)
     assert of.where is not None
-    some = reference.ems_strips(levels, shape, of.where, of.shape.height)
+    some = reference.ems_gather_rows(levels, shape, of.where, of.shape.height)
     bits = [
-        tables(reference.ems_contexts(a, p.shape, p.rows, model, MOST)[1])[1] / p.counted
-        for a, p in ((levels, whole(shape)), (some, of))
+        frequency_tables(reference.ems_contexts(a, p.shape, p.rows, model, MOST)[1])[1] / p.counted
+        for a, p in ((levels, all_rows(shape)), (some, of))
     ]
     assert bits[1] == pytest.approx(bits[0], rel=0.02)
 
@@ -156,7 +163,7 @@ def test_frequencies_of_a_class_add_up() -> None:
     histogram = np.zeros((128, 4), np.int64)
     histogram[3] = (10_000, 1, 0, 1)
     histogram[90] = (7, 8, 9, 5000)
-    found, _ = tables(histogram)
+    found, _ = frequency_tables(histogram)
     assert (found.frequencies.sum(1) == SCALE).all()
     assert found.starts[0] == 0
     assert ((found.frequencies > 0) == (np.add.reduceat(histogram, found.starts, axis=0) > 0)).all()

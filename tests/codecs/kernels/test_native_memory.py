@@ -1,4 +1,4 @@
-"""Memory of large results."""
+"""Large results of the compiled kernels are allocated in huge pages."""
 
 import re
 from pathlib import Path
@@ -24,19 +24,19 @@ def flags(address: int) -> list[str]:
     return []
 
 
-@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no large pages here")
+@pytest.mark.skipif(not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="no huge pages here")
 @pytest.mark.parametrize("spec", ["ms", "ems", "dense"])
-def test_large_results_get_large_pages(spec: str) -> None:
+def test_large_results_get_huge_pages(spec: str) -> None:
     x = torch.relu(torch.randn(1 << 6, 1 << 15, generator=torch.Generator().manual_seed(0)))
     y = cutlayer.decode(cutlayer.codec(spec).encode(x))
     assert "hg" in flags(y.data_ptr() + y.nbytes // 2)
 
 
-def test_any_span_may_ask() -> None:
-    """Whole pages within it are meant; there may be none."""
+def test_any_address_range_may_be_advised() -> None:
+    """Only whole pages within it are advised; there may be none."""
     from cutlayer import _native
 
     x = torch.arange(10_000)
     for start, nbytes in [(0, 0), (1, 1), (17, 4096), (3, 8190), (0, x.nbytes)]:
-        _native.large_pages(x.data_ptr() + start, nbytes)
+        _native.advise_huge_pages(x.data_ptr() + start, nbytes)
     assert torch.equal(x, torch.arange(10_000))

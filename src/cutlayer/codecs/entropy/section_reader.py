@@ -1,4 +1,4 @@
-"""One section of an `ems` payload, from bytes to elements. All is checked before anything is written."""
+"""Decode one section of an `ems` payload. All bytes are checked before any element is written."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,84 +9,93 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs.entropy.layout import MOST_STEP, Cursor, Section, parse, wrong
-from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.layout import MAX_STEP, ByteReader, SectionHeader, malformed, parse_header
+from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.section_writer import as_float, as_floats
-from cutlayer.codecs.kernels.dispatch import Kernels
+from cutlayer.codecs.kernels.interface import Kernels
 
-LARGEST = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
+MAX_FINITE_BITS = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
 
 Array = NDArray[Any]
 
 
 def read_section(
-    cursor: Cursor,
+    reader: ByteReader,
     frame: Buffer,
     start: int,
-    shape: Geometry,
+    shape: SectionShape,
     levels: int,
-    means: bool,
+    mean: bool,
     values: int,
     signed: bool,
     kernels: Kernels,
-    largest: tuple[int, ...] = LARGEST,
-    most_step: float = MOST_STEP,
+    max_bits: tuple[int, ...] = MAX_FINITE_BITS,
+    max_step: float = MAX_STEP,
 ) -> Callable[[Tensor], None]:
-    """Decode levels and top values of the section at `start` in the frame; the rest is left to be called.
+    """Check a section and decode its levels and top values. Returns a function that writes the elements.
 
-    No top value may be larger than `largest` (bits, of each type of values), and no step than `most_step`.
+    The section's bytes are in `reader`, and begin at `start` in the frame. No top value may exceed `max_bits`
+    (the bits of each type of values), and no step `max_step`.
     """
-    section = parse(cursor, shape, levels, means, largest[values], most_step)
-    width = section.width + signed
-    raw = _stream(cursor, frame, start, section.tops, width, kernels)
+    header = parse_header(reader, shape, levels, mean, max_bits[values], max_step)
+    width = header.width + signed
+    raw = _bit_stream(reader, frame, start, header.tops, width, kernels)
     code = raw >> 1 if signed else raw
-    if int(code.max()) + section.low > largest[values]:
-        raise wrong("a top value is too large, infinite or not a number")
-    tops = as_floats(code + section.low, values)
+    if int(code.max()) + header.low > max_bits[values]:
+        raise malformed("a top value is too large, infinite or not a number")
+    tops = as_floats(code + header.low, values)
     if signed:
         tops = torch.where(raw & 1 > 0, -tops, tops)
-    found = _levels(cursor, frame, start, section, shape, kernels)
-    starts = kernels.ems_starts(found, shape, section.levels, signed)
-    marks, plain = starts[:, -1].tolist()
-    if marks != section.tops:
-        raise wrong(f"{marks} elements are marked, but there are {section.tops} top values")
-    signs = _stream(cursor, frame, start, plain, 1, kernels) if signed else None
-    if cursor.at != len(cursor.data):
-        raise wrong("bytes follow its end")
-    table = _table(section, values)
-    return lambda out: kernels.ems_rebuild(found, shape, table, starts, tops, signs, out)
+    found = _levels(reader, frame, start, header, shape, kernels)
+    offsets = kernels.ems_sample_offsets(found, shape, header.levels, signed)
+    marks, signs_sent = offsets[:, -1].tolist()
+    if marks != header.tops:
+        raise malformed(f"{marks} elements are marked, but there are {header.tops} top values")
+    signs = _bit_stream(reader, frame, start, signs_sent, 1, kernels) if signed else None
+    if reader.at != len(reader.data):
+        raise malformed("bytes follow its end")
+    table = _reconstruction_values(header, values)
+    return lambda out: kernels.ems_dequantize(found, shape, table, offsets, tops, signs, out)
 
 
-def _stream(cursor: Cursor, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Tensor:
-    at = start + cursor.at
-    cursor.take((n * width + 7) // 8)
-    found: Tensor | None = kernels.ems_unpack(frame, at, n, width)
+def _bit_stream(
+    reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels
+) -> Tensor:
+    at = start + reader.at
+    reader.take((n * width + 7) // 8)
+    found: Tensor | None = kernels.ems_unpack_bits(frame, at, n, width)
     if found is None:
-        raise wrong("the unused bits at the end of a bit stream are not zero")
+        raise malformed("the unused bits at the end of a bit stream are not zero")
     return found
 
 
 def _levels(
-    cursor: Cursor, frame: Buffer, start: int, section: Section, shape: Geometry, kernels: Kernels
+    reader: ByteReader,
+    frame: Buffer,
+    start: int,
+    header: SectionHeader,
+    shape: SectionShape,
+    kernels: Kernels,
 ) -> Tensor:
-    if section.model is None or section.tables is None:
-        found = _stream(cursor, frame, start, shape.d, section.levels.bit_length(), kernels)
-        if int(found.max()) > section.levels:
-            raise wrong("a level is higher than there are levels")
+    """The level of each element, stored or entropy-coded."""
+    if header.model is None or header.tables is None:
+        found = _bit_stream(reader, frame, start, shape.d, header.levels.bit_length(), kernels)
+        if int(found.max()) > header.levels:
+            raise malformed("a level is higher than there are levels")
         return found.to(torch.uint8)
-    at = start + cursor.at
-    cursor.take(2 * sum(section.words))
-    decoded: Tensor | None = kernels.ems_decode(
-        frame, at, section.words, shape, section.levels, section.model, section.tables
+    at = start + reader.at
+    reader.take(2 * sum(header.words))
+    decoded: Tensor | None = kernels.ems_rans_decode(
+        frame, at, header.words, shape, header.levels, header.model, header.tables
     )
     if decoded is None:
-        raise wrong("a block of the mask does not end where it should")
+        raise malformed("a block of the mask does not end where it should")
     return decoded
 
 
-def _table(section: Section, values: int) -> Array:
-    """What each level stands for, by surroundings."""
-    if section.means is None:
-        topmin = np.float64(as_float(section.low, values))
-        return (np.arange(section.levels) * topmin / np.float64(section.levels)).astype(np.float32)[None]
-    return section.means.table()
+def _reconstruction_values(header: SectionHeader, values: int) -> Array:
+    """The float32 value of each level: (activities, levels)."""
+    if header.points is None:
+        topmin = np.float64(as_float(header.low, values))
+        return (np.arange(header.levels) * topmin / np.float64(header.levels)).astype(np.float32)[None]
+    return header.points.values()

@@ -1,4 +1,4 @@
-"""One section of an `ems` payload, from elements to bytes, once the step between levels is known."""
+"""Encode one section of an `ems` payload at a given quantizer step, or estimate what that would cost."""
 
 import math
 from dataclasses import dataclass, replace
@@ -10,221 +10,239 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cutlayer.codecs.entropy.context_model import Model
-from cutlayer.codecs.entropy.frequency_tables import COST_BITS, Tables
+from cutlayer.codecs.entropy.context_model import ContextModel
+from cutlayer.codecs.entropy.frequency_tables import COST_BITS, FrequencyTables
 from cutlayer.codecs.entropy.layout import (
-    MOST_LEVELS,
-    PARTS,
-    SURROUNDINGS,
-    Means,
-    Section,
-    head,
-    middle,
+    ACTIVITIES,
+    MAX_LEVELS,
+    UNITS_PER_STEP,
+    ReconstructionPoints,
+    SectionHeader,
+    level_centres,
     varint,
 )
-from cutlayer.codecs.entropy.least_squares import worth_rows
-from cutlayer.codecs.entropy.section_shape import Geometry
-from cutlayer.codecs.entropy.trial_rows import Part, part, whole
-from cutlayer.codecs.kernels.dispatch import Kernels
+from cutlayer.codecs.entropy.least_squares import weights_per_channel
+from cutlayer.codecs.entropy.section_shape import SectionShape
+from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
+from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
-ZERO_BELOW, UP_FROM = 38, 35  # parts at which level 1 begins, and every further one
-LEAST_STEP, MOST_STEP = 2.0**-120, 2.0**119  # so that parts of a step, and many steps, stay float32
-_OTHER = 0.4  # steps so far apart, in their logarithms, have other weights
-_FEW = 1 << 15  # elements below which surroundings are not told apart
-_FINE = 16  # levels above which they are not, either
-_LANE_BYTES = 3  # what a lane costs beyond what its levels carry, on average
+# The quantizer, in 1/64 of a step: magnitudes below the dead zone get level 0; above it, a remainder from
+# ROUND_UP_FROM on gets the next level.
+DEAD_ZONE, ROUND_UP_FROM = 38, 35
+MIN_STEP, MAX_STEP = 2.0**-120, 2.0**119  # so that 1/64 of a step, and 127 steps, are float32
+_MODEL_RANGE = 0.4  # |log(step / other step)| up to which both steps use the same context model
+_MIN_FOR_ACTIVITY = 1 << 15  # elements: with fewer, one reconstruction point a level
+_MAX_FOR_ACTIVITY = 16  # levels: with more, one reconstruction point a level
+_LANE_BYTES = 3  # bytes of a lane's rANS state that carry no levels, on average
 
 Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Levels with their statistics, ready to be coded."""
+    """The level of each element, with the statistics to entropy-code them.
+
+    Level `n_levels` marks a top value.
+    """
 
     step: float
-    most: int  # levels; a top value's mark is the next number
+    n_levels: int
     levels: Tensor
     contexts: Tensor
-    model: Model
-    tables: Tables
+    model: ContextModel
+    tables: FrequencyTables
     bytes: float  # an estimate of the section's size
 
 
 class SectionWriter:
-    """What does not depend on the step: elements, top values, and a part of them to try steps on."""
+    """The elements of one section: encodes them, and estimates size and error on a subset of their rows."""
 
-    doubt = 2.0  # bits that a part saves by each weight because this was fitted to it, and others do not
+    # A model fitted to the trial rows codes these better than the others, by about so many bits for each
+    # weight.
+    overfit_bits = 2.0
 
     def __init__(
-        self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: Geometry, kernels: Kernels
+        self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: SectionShape, kernels: Kernels
     ) -> None:
         self.x, self.signed, self.shape, self.kernels = x[row], signed, shape, kernels
-        raw, self.where = kernels.ems_tops(x, top, row, values)
-        bit = 31 if values == 0 else 15
-        self.tops = raw & ((1 << bit) - 1)  # bits of magnitudes
-        low, high = torch.aminmax(self.tops)
-        self.count, self.low = self.tops.numel(), int(low)
+        raw, self.top_positions = kernels.ems_top_values(x, top, row, values)
+        sign_bit = 31 if values == 0 else 15
+        self.top_magnitudes = raw & ((1 << sign_bit) - 1)  # as bits
+        low, high = torch.aminmax(self.top_magnitudes)
+        self.count, self.low = self.top_magnitudes.numel(), int(low)
         self.width = (int(high) - self.low).bit_length()
-        code = self.tops - self.low
-        self.values = self.packed(code << 1 | raw >> bit if signed else code, self.width + signed)
+        code = self.top_magnitudes - self.low
+        self.top_stream = self.pack(code << 1 | raw >> sign_bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
         self.first_step = self.topmin / 3  # where a search begins
-        self.whole, self.part = whole(shape), part(shape)
-        self.some = self.spread(self.x)
+        self.all_rows, self.trial_rows = all_rows(shape), trial_rows(shape)
+        self.trial_elements = self.trial_subset(self.x)
         self.threshold = float(top.topmin[row])
-        self.known: tuple[float, Model] | None = None
+        self.last_fit: tuple[float, ContextModel] | None = None
 
     @cached_property
     def negative(self) -> bool:
         """Whether there are negative elements."""
         return self.signed and bool(self.x.min() < 0)
 
-    def spread(self, elements: Tensor) -> Tensor:
-        """The part of the elements on which steps are tried."""
-        if self.part.where is None:
+    def trial_subset(self, elements: Tensor) -> Tensor:
+        """The trial rows of all elements, or of all levels."""
+        if self.trial_rows.where is None:
             return elements
-        return self.kernels.ems_strips(elements, self.shape, self.part.where, self.part.shape.height)
+        rows = self.trial_rows.shape.height
+        return self.kernels.ems_gather_rows(elements, self.shape, self.trial_rows.where, rows)
 
-    def packed(self, codes: Tensor, width: int) -> bytes:
-        """A bit stream."""
-        return bytes(self.kernels.ems_pack(codes, width)) if width and codes.numel() else b""
+    def pack(self, codes: Tensor, width: int) -> bytes:
+        """Codes of `width` bits as a bit stream."""
+        return bytes(self.kernels.ems_pack_bits(codes, width)) if width and codes.numel() else b""
 
     @staticmethod
     def scale(step: float) -> float:
-        """Parts in a unit, as a float32."""
-        return float(np.float32(PARTS / step))
+        """The factor from magnitudes to 1/64 of a step, as a float32."""
+        return float(np.float32(UNITS_PER_STEP / step))
 
-    def most_levels(self, step: float) -> int:
-        """Levels up to the one of Topmin."""
-        parts = round(min(16383.0, float(np.float32(self.topmin) * np.float32(self.scale(step)))))
-        return min(
-            MOST_LEVELS, 1 + (max(1, (parts + PARTS - UP_FROM) // PARTS) if parts >= ZERO_BELOW else 0)
-        )
+    def levels_up_to_topmin(self, step: float) -> int:
+        """How many levels a step makes below the smallest top value, at most MAX_LEVELS."""
+        units = round(min(16383.0, float(np.float32(self.topmin) * np.float32(self.scale(step)))))
+        if units < DEAD_ZONE:
+            return 1
+        return min(MAX_LEVELS, 1 + max(1, (units + UNITS_PER_STEP - ROUND_UP_FROM) // UNITS_PER_STEP))
 
-    def trial(self, step: float) -> Mask:
-        """What the mask would be like, from a part of the elements."""
-        return self.measured(*self._tried(step, self.some), self.part, self.model_near(step))
+    def estimate(self, step: float) -> Mask:
+        """The mask of the trial rows alone, with an estimate of the whole section's size."""
+        levels = self._quantize_subset(step, self.trial_elements)
+        return self.make_mask(*levels, self.trial_rows, self.model_for(step))
 
-    def trial_error(self, step: float) -> float:
-        """The squared error that levels a step apart would leave, from a part of the elements."""
-        return self._means(*self._tried(step, self.some))[1]
+    def estimate_error(self, step: float) -> float:
+        """An estimate of the section's squared error at a step, from the trial rows."""
+        return self._fit_points(*self._quantize_subset(step, self.trial_elements))[1]
 
-    def model_near(self, step: float) -> Model:
-        """Weights for levels a step apart, or for other levels: they hardly depend on the step, unless it is
-        another one altogether."""
-        if self.known is None or abs(math.log(step / self.known[0])) > _OTHER:
-            self.known = step, self.fitted(step)
-        return self.known[1]
+    def model_for(self, step: float) -> ContextModel:
+        """The context model for a step. A close step's model is reused: weights hardly depend on the step."""
+        if self.last_fit is None or abs(math.log(step / self.last_fit[0])) > _MODEL_RANGE:
+            self.last_fit = step, self.fit_model(step)
+        return self.last_fit[1]
 
-    def fitted(self, step: float) -> Model:
-        """Weights for levels a step apart, from a part of the elements."""
-        _, most, levels = self._tried(step, self.some)
-        return self._fitted(most, levels, self.part)
+    def fit_model(self, step: float) -> ContextModel:
+        """Fit a context model at this step, to the trial rows."""
+        _, n_levels, levels = self._quantize_subset(step, self.trial_elements)
+        return self._fit_model(n_levels, levels, self.trial_rows)
 
-    def _tried(self, step: float, elements: Tensor) -> tuple[float, int, Tensor]:
-        step = min(max(step, LEAST_STEP), MOST_STEP)
-        most = self.most_levels(step)
-        # Ties at the threshold are all marked here, which is near enough.
-        return step, most, self.kernels.ems_levels(elements, self.scale(step), most, self.threshold)
+    def _quantize_subset(self, step: float, elements: Tensor) -> tuple[float, int, Tensor]:
+        """Step, number of levels and levels of some elements.
 
-    def _fitted(self, most: int, levels: Tensor, of: Part) -> Model:
-        return self.kernels.ems_fit(levels, of.shape, of.rows, most, worth_rows(self.shape))
+        All ties at the threshold count as top values.
+        """
+        step = min(max(step, MIN_STEP), MAX_STEP)
+        n_levels = self.levels_up_to_topmin(step)
+        return step, n_levels, self.kernels.ems_quantize(elements, self.scale(step), n_levels, self.threshold)
 
-    def levels_at(self, step: float, most: int = 0) -> tuple[float, int, Tensor]:
-        """Levels a step apart, with top values marked; `most` of them, if that is given."""
-        step = min(max(step, LEAST_STEP), MOST_STEP)
-        most = most or self.most_levels(step)
-        levels = self.kernels.ems_levels(self.x, self.scale(step), most, math.inf)
-        return step, most, self._with_marks(levels, most)
+    def _fit_model(self, n_levels: int, levels: Tensor, of: TrialRows) -> ContextModel:
+        per_channel = weights_per_channel(self.shape)
+        return self.kernels.ems_fit_weights(levels, of.shape, of.rows, n_levels, per_channel)
 
-    def at_step(self, step: float, model: Model | None = None, most: int = 0) -> Mask:
-        """The mask with levels a step apart."""
-        return self.measured(*self.levels_at(step, most), self.whole, model)
+    def quantize(self, step: float, n_levels: int = 0) -> tuple[float, int, Tensor]:
+        """Step, number of levels and levels of all elements, with top values marked.
 
-    def marked(self, most: int, levels: Tensor) -> Mask:
-        """The mask of levels without a step, and the top values."""
-        return self.measured(0.0, most, self._with_marks(levels, most), self.whole)
+        Without `n_levels`, the levels reach up to the smallest top value.
+        """
+        step = min(max(step, MIN_STEP), MAX_STEP)
+        n_levels = n_levels or self.levels_up_to_topmin(step)
+        levels = self.kernels.ems_quantize(self.x, self.scale(step), n_levels, math.inf)
+        return step, n_levels, self._mark_tops(levels, n_levels)
 
-    def _with_marks(self, levels: Tensor, most: int) -> Tensor:
+    def mask_at(self, step: float, model: ContextModel | None = None, n_levels: int = 0) -> Mask:
+        """The mask of all elements at a step."""
+        return self.make_mask(*self.quantize(step, n_levels), self.all_rows, model)
+
+    def mask_from(self, n_levels: int, levels: Tensor) -> Mask:
+        """The mask from levels that another quantizer made; top values are marked here."""
+        return self.make_mask(0.0, n_levels, self._mark_tops(levels, n_levels), self.all_rows)
+
+    def _mark_tops(self, levels: Tensor, n_levels: int) -> Tensor:
         if levels.is_cuda:
-            return levels.index_fill_(0, self.where, most)
-        levels.numpy()[self.where.numpy()] = most  # many times faster than torch
+            return levels.index_fill_(0, self.top_positions, n_levels)
+        levels.numpy()[self.top_positions.numpy()] = n_levels  # many times faster than torch
         return levels
 
-    def measured(self, step: float, most: int, levels: Tensor, of: Part, model: Model | None = None) -> Mask:
-        """Levels with their statistics."""
-        model = model or self._fitted(most, levels, of)
-        contexts, histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, most)
-        # As many classes as all elements are worth, also if these are only a part of them.
+    def make_mask(
+        self, step: float, n_levels: int, levels: Tensor, of: TrialRows, model: ContextModel | None = None
+    ) -> Mask:
+        """Add contexts, frequency tables and the estimated size to levels."""
+        model = model or self._fit_model(n_levels, levels, of)
+        contexts, histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, n_levels)
+        # Scaled up to the whole section, so that the trial rows get as many classes as the section will.
         times = round(self.shape.d / of.counted)
-        found, cost = self.kernels.ems_tables(histogram * times if times > 1 else histogram)
-        bits = cost / (1 << COST_BITS) / times + (int(histogram[:, 1:most].sum()) if self.signed else 0)
+        tables, cost = self.kernels.ems_frequency_tables(histogram * times if times > 1 else histogram)
+        signs = int(histogram[:, 1:n_levels].sum()) if self.signed else 0
+        bits = cost / (1 << COST_BITS) / times + signs
         if of.where is not None:
-            bits += self.doubt * (model.weights.size + model.distance.size) + found.frequencies.size
-        # Frequencies take one byte or two; the rest is small.
-        about = 40 + len(self.values) + self.kinds(most) * most + 3 * self.shape.blocks
-        about += self.model_size(model) + len(found.starts) * (1 + 3 * most // 2)
-        size = bits * (self.shape.d / of.counted) / 8 + _LANE_BYTES * self.shape.lanes + about
-        return Mask(step, most, levels, contexts, model, found, size)
+            bits += self.overfit_bits * (model.weights.size + model.distance.size) + tables.frequencies.size
+        # The header: a frequency takes one byte or two, all else is small.
+        header = 40 + len(self.top_stream) + self.activities(n_levels) * n_levels + 3 * self.shape.blocks
+        header += self.model_size(model) + len(tables.starts) * (1 + 3 * n_levels // 2)
+        size = bits * (self.shape.d / of.counted) / 8 + _LANE_BYTES * self.shape.lanes + header
+        return Mask(step, n_levels, levels, contexts, model, tables, size)
 
-    def model_size(self, model: Model) -> int:
-        """About how many bytes a model takes."""
+    def model_size(self, model: ContextModel) -> int:
+        """About how many bytes a context model takes."""
         return model.weights.size + 2 * model.distance.size
 
-    def kinds(self, most: int) -> int:
-        """How many surroundings are told apart: none where tables would cost more than they save."""
-        return SURROUNDINGS if self.shape.d >= _FEW and 1 < most <= _FINE else 1
+    def activities(self, n_levels: int) -> int:
+        """How many activity classes there are: 1 where more reconstruction points would not pay."""
+        return ACTIVITIES if self.shape.d >= _MIN_FOR_ACTIVITY and 1 < n_levels <= _MAX_FOR_ACTIVITY else 1
 
-    def means(self, step: float, most: int, levels: Tensor) -> Means:
-        """Where levels are decoded to, from a part of the elements."""
-        return self._means(step, most, self.spread(levels))[0]
+    def fit_points(self, step: float, n_levels: int, levels: Tensor) -> ReconstructionPoints:
+        """The reconstruction points of levels: the mean of each level's elements in the trial rows."""
+        return self._fit_points(step, n_levels, self.trial_subset(levels))[0]
 
-    def error(self, step: float, most: int, levels: Tensor, means: Means) -> float:
-        """The squared error of levels that are decoded to these means."""
+    def error(self, step: float, n_levels: int, levels: Tensor, points: ReconstructionPoints) -> float:
+        """The squared error of the section with these reconstruction points."""
         scale = self.scale(step)
-        return self.kernels.ems_error(self.x, levels, self.shape, scale, means.parts()) / scale**2
+        return self.kernels.ems_squared_error(self.x, levels, self.shape, scale, points.units()) / scale**2
 
-    def _means(self, step: float, most: int, levels: Tensor) -> tuple[Means, float]:
-        """From levels of the part; and the squared error that they seem to leave of all."""
-        of, scale = self.part, self.scale(step)
-        (count, total), squared = self.kernels.ems_sums(
-            self.some, levels, of.shape, of.rows, scale, most, self.kinds(most)
+    def _fit_points(self, step: float, n_levels: int, levels: Tensor) -> tuple[ReconstructionPoints, float]:
+        """Reconstruction points from levels of the trial rows, and an estimate of the section's error."""
+        of, scale = self.trial_rows, self.scale(step)
+        (count, total), squared = self.kernels.ems_level_sums(
+            self.trial_elements, levels, of.shape, of.rows, scale, n_levels, self.activities(n_levels)
         )
-        # From the middle of a level; half a part more, rounded down, is the nearest integer to the mean.
-        beyond = total - count * middle(most)
+        # The mean distance from the level's centre, rounded to the nearest integer.
+        beyond = total - count * level_centres(n_levels)
         offsets = (2 * beyond + count) // (2 * np.maximum(count, 1))
         offsets = np.minimum(np.maximum(offsets, -127), 127)
         if self.negative:
-            offsets[:, 0] = 0  # what lies around zero is zero
-        y = middle(most) + offsets
+            offsets[:, 0] = 0  # positive and negative elements cancel
+        y = level_centres(n_levels) + offsets
         left = float(squared + (y * (count * y - 2 * total)).sum()) / scale**2
-        return Means(float(np.float32(step)), offsets.astype(np.int8)), left * (self.shape.d / of.counted)
+        points = ReconstructionPoints(float(np.float32(step)), offsets.astype(np.int8))
+        return points, left * (self.shape.d / of.counted)
 
-    def section(self, mask: Mask, means: Means | None) -> bytes:
-        """The section, with the mask coded or stored, whichever is smaller."""
-        coded, words = self.kernels.ems_encode(mask.levels, mask.contexts, self.shape, mask.tables)
-        what = Section(
-            mask.most, self.count, self.low, self.width, means, mask.model, mask.tables, tuple(words)
+    def section(self, mask: Mask, points: ReconstructionPoints | None) -> bytes:
+        """The section's bytes. The mask is entropy-coded or stored, whichever is smaller."""
+        coded, words = self.kernels.ems_rans_encode(mask.levels, mask.contexts, self.shape, mask.tables)
+        header = SectionHeader(
+            mask.n_levels, self.count, self.low, self.width, points, mask.model, mask.tables, tuple(words)
         )
-        first, width = head(what), mask.most.bit_length()
-        more = len(first) + len(coded) - -(-self.shape.d * width // 8)  # than a mask that is stored
-        if more >= 0 and more >= len(plain := head(replace(what, model=None))):
-            first, coded = plain, self.packed(mask.levels.long(), width)
-        signs = self.kernels.ems_signs(self.x, mask.levels, mask.most) if self.signed else b""
-        body = b"".join([first, self.values, coded, signs])
+        first, width = header.to_bytes(), mask.n_levels.bit_length()
+        excess = len(first) + len(coded) - -(-self.shape.d * width // 8)  # over a stored mask
+        if excess >= 0 and excess >= len(plain := replace(header, model=None).to_bytes()):
+            first, coded = plain, self.pack(mask.levels.long(), width)
+        signs = self.kernels.ems_pack_signs(self.x, mask.levels, mask.n_levels) if self.signed else b""
+        body = b"".join([first, self.top_stream, coded, signs])
         return varint(len(body)) + body
 
 
 def as_float(raw: int, values: int) -> float:
-    """The number with these bits of a value's type."""
+    """The number with these bits, in a type of values (0 float32, 1 float16, 2 bfloat16)."""
     if values == 1:
         return float(np.array(raw, np.uint16).view(np.float16))
     return float(np.array(raw if values == 0 else raw << 16, np.uint32).view(np.float32))
 
 
 def as_floats(raw: Tensor, values: int) -> Tensor:
-    """The same for many."""
+    """The numbers with these bits, as float32."""
     if values == 0:
         return raw.to(torch.int32).view(torch.float32)
     return raw.to(torch.int16).view(VALUE_DTYPES[values]).float()

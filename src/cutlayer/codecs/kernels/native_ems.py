@@ -1,4 +1,4 @@
-"""The compiled kernels of `ems` behind the surface of `kernels.Kernels`: addresses, no logic."""
+"""The compiled kernels of `ems`: passes addresses to the extension `cutlayer._native`."""
 
 from typing import Any
 
@@ -9,15 +9,23 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
-from cutlayer.codecs.entropy.context_model import FINE, NEIGHBOURS, PARENTS, Model, coarse, flat_model, grain
-from cutlayer.codecs.entropy.frequency_tables import CLASSES, COST, WORTH, Tables
-from cutlayer.codecs.entropy.least_squares import places
-from cutlayer.codecs.entropy.section_shape import Geometry
+from cutlayer.codecs.entropy.context_model import (
+    NEIGHBOURS,
+    PARENTS,
+    PREDICTIONS,
+    ContextModel,
+    default_model,
+    level_shift,
+    prediction_shift,
+)
+from cutlayer.codecs.entropy.frequency_tables import COST, MAX_CLASSES, MIN_ELEMENTS, FrequencyTables
+from cutlayer.codecs.entropy.least_squares import subsample
+from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.codecs.kernels.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 16
-_ELEMENTS_FOR_LITTLE = 1 << 17  # where there is hardly anything to do for each: threads take time to wake up
+_ELEMENTS_FOR_CHEAP_LOOPS = 1 << 17  # loops with little work an element: more elements pay for waking threads
 
 Array = NDArray[Any]
 
@@ -26,113 +34,127 @@ def _threads(d: int, enough: int = _ELEMENTS_FOR_THREADS) -> int:
     return torch.get_num_threads() if d >= enough else 1
 
 
-def _shape(shape: Geometry) -> list[int]:
+def _shape(shape: SectionShape) -> list[int]:
     return [shape.d, shape.channels, shape.height, shape.width, shape.per_lane * shape.sample]
 
 
-def _model(model: Model, most: int) -> tuple[list[int], int, int, int]:
-    # The arrays live as long as the model, which the caller holds.
+def _model(model: ContextModel, n_levels: int) -> tuple[list[int], int, int, int]:
+    # The caller holds the model, and so keeps the arrays alive.
     where = (model.weights.ctypes.data, model.distance.ctypes.data, model.parent.ctypes.data)
-    return [model.rows, model.distance.shape[1], coarse(most), grain(most)], *where
+    return [model.rows, model.distance.shape[1], level_shift(n_levels), prediction_shift(n_levels)], *where
 
 
-def ems_tops(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]:
-    """See `kernels.Kernels`."""
+def ems_top_values(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]:
+    """See `codecs.reference`."""
     raw, where = torch.empty(2, top.k, dtype=torch.int64)
     at = (raw.data_ptr(), where.data_ptr(), _threads(x.shape[1]))
-    _n.ems_tops(x[row].data_ptr(), top, row, values, *at)
+    _n.ems_top_values(x[row].data_ptr(), top, row, values, *at)
     return raw, where
 
 
-def ems_fit(levels: Tensor, shape: Geometry, rows: Rows, most: int, own: bool) -> Model:
-    """See `kernels.Kernels`."""
-    look = places(shape, rows, own)
-    if look is None:
-        return flat_model()
-    count, parents = (shape.channels, min(PARENTS, shape.channels - 1)) if own else (1, 0)
+def ems_fit_weights(
+    levels: Tensor, shape: SectionShape, rows: Rows, n_levels: int, per_channel: bool
+) -> ContextModel:
+    """See `codecs.reference`."""
+    used = subsample(shape, rows, per_channel)
+    if used is None:
+        return default_model()
+    count, parents = (shape.channels, min(PARENTS, shape.channels - 1)) if per_channel else (1, 0)
     weights = np.empty((count, 1 + NEIGHBOURS), np.int8)
     distance, parent = np.empty((count, parents), np.uint8), np.empty((count, parents), np.int8)
-    how = (_shape(shape), [*rows, look.stride, look.thin, look.count, coarse(most), own], parents)
+    how = (
+        _shape(shape),
+        [*rows, used.stride, used.thin, used.count, level_shift(n_levels), per_channel],
+        parents,
+    )
     where = (weights.ctypes.data, distance.ctypes.data, parent.ctypes.data)
-    _n.ems_fit(levels.data_ptr(), *how, *where, _threads(shape.channels * look.count))
-    return Model(weights, distance, parent)
+    _n.ems_fit_weights(levels.data_ptr(), *how, *where, _threads(shape.channels * used.count))
+    return ContextModel(weights, distance, parent)
 
 
 def ems_energy(x: Tensor) -> float:
-    """See `kernels.Kernels`."""
-    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel(), _ELEMENTS_FOR_LITTLE))
+    """See `codecs.reference`."""
+    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel(), _ELEMENTS_FOR_CHEAP_LOOPS))
     return total
 
 
-def ems_levels(x: Tensor, scale: float, levels: int, mark_from: float) -> Tensor:
-    """See `kernels.Kernels`."""
+def ems_quantize(x: Tensor, scale: float, n_levels: int, mark_from: float) -> Tensor:
+    """See `codecs.reference`."""
     out = empty([x.numel()], torch.uint8)
-    how = (scale, levels, mark_from)
-    _n.ems_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel(), _ELEMENTS_FOR_LITTLE))
+    how = (scale, n_levels, mark_from)
+    _n.ems_quantize(
+        x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel(), _ELEMENTS_FOR_CHEAP_LOOPS)
+    )
     return out
 
 
-def ems_equal_levels(x: Tensor, topmin: float, levels: int, nearest: bool) -> Tensor:
-    """See `kernels.Kernels`."""
+def ems_quantize_evenly(x: Tensor, topmin: float, n_levels: int, nearest: bool) -> Tensor:
+    """See `codecs.reference`."""
     out = empty([x.numel()], torch.uint8)
-    how = (topmin, levels, nearest)
-    _n.ems_equal_levels(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
+    how = (topmin, n_levels, nearest)
+    _n.ems_quantize_evenly(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
     return out
 
 
 def ems_contexts(
-    levels: Tensor, shape: Geometry, rows: Rows, model: Model, most: int
+    levels: Tensor, shape: SectionShape, rows: Rows, model: ContextModel, n_levels: int
 ) -> tuple[Tensor, Array]:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     out = empty([shape.d], torch.uint8)
-    counts = np.zeros((FINE, most + 1), np.int64)
+    counts = np.zeros((PREDICTIONS, n_levels + 1), np.int64)
     where = (out.data_ptr(), counts.ctypes.data, _threads(shape.d))
-    _n.ems_contexts(levels.data_ptr(), _shape(shape), rows, *_model(model, most), most, *where)
+    _n.ems_contexts(levels.data_ptr(), _shape(shape), rows, *_model(model, n_levels), n_levels, *where)
     return out, counts
 
 
-def ems_sums(
-    x: Tensor, levels: Tensor, shape: Geometry, rows: Rows, scale: float, most: int, kinds: int
+def ems_level_sums(
+    x: Tensor, levels: Tensor, shape: SectionShape, rows: Rows, scale: float, n_levels: int, activities: int
 ) -> tuple[Array, int]:
-    """See `kernels.Kernels`."""
-    out, squares = np.zeros((2, kinds, most + 1), np.int64), np.zeros(1, np.int64)
+    """See `codecs.reference`."""
+    out, squares = np.zeros((2, activities, n_levels + 1), np.int64), np.zeros(1, np.int64)
     where = (out.ctypes.data, squares.ctypes.data, _threads(shape.d))
-    _n.ems_sums(x.data_ptr(), levels.data_ptr(), _shape(shape), rows, scale, most, kinds, *where)
-    return out[:, :, :most], int(squares[0])
+    _n.ems_level_sums(
+        x.data_ptr(), levels.data_ptr(), _shape(shape), rows, scale, n_levels, activities, *where
+    )
+    return out[:, :, :n_levels], int(squares[0])
 
 
-def ems_error(x: Tensor, levels: Tensor, shape: Geometry, scale: float, table: Array) -> int:
-    """See `kernels.Kernels`."""
-    kinds, most = table.shape
-    known = np.full((kinds, most + 1), -1, np.int64)
-    known[:, :most] = table
-    what = (x.data_ptr(), levels.data_ptr(), _shape(shape), scale, most, kinds)
-    total: int = _n.ems_error(*what, known.ctypes.data, _threads(shape.d))
+def ems_squared_error(x: Tensor, levels: Tensor, shape: SectionShape, scale: float, table: Array) -> int:
+    """See `codecs.reference`."""
+    activities, n_levels = table.shape
+    known = np.full((activities, n_levels + 1), -1, np.int64)
+    known[:, :n_levels] = table
+    what = (x.data_ptr(), levels.data_ptr(), _shape(shape), scale, n_levels, activities)
+    total: int = _n.ems_squared_error(*what, known.ctypes.data, _threads(shape.d))
     return total
 
 
-def ems_strips(elements: Tensor, shape: Geometry, where: Array, rows: int) -> Tensor:
-    """See `kernels.Kernels`."""
+def ems_gather_rows(elements: Tensor, shape: SectionShape, where: Array, rows: int) -> Tensor:
+    """See `codecs.reference`."""
     out = torch.empty(len(where) * rows * shape.channels * shape.width, dtype=elements.dtype)
     what = (elements.data_ptr(), elements.element_size(), _shape(shape), where.ctypes.data, len(where), rows)
-    _n.ems_strips(*what, out.data_ptr(), _threads(out.numel(), _ELEMENTS_FOR_LITTLE))
+    _n.ems_gather_rows(*what, out.data_ptr(), _threads(out.numel(), _ELEMENTS_FOR_CHEAP_LOOPS))
     return out
 
 
-def ems_tables(histogram: Array) -> tuple[Tables, int]:
-    """See `kernels.Kernels`."""
+def ems_frequency_tables(histogram: Array) -> tuple[FrequencyTables, int]:
+    """See `codecs.reference`."""
     symbols = histogram.shape[1]
-    starts, frequencies = np.empty(FINE, np.int64), np.empty((FINE, symbols), np.int64)
+    starts, frequencies = np.empty(PREDICTIONS, np.int64), np.empty((PREDICTIONS, symbols), np.int64)
     where = (starts.ctypes.data, frequencies.ctypes.data)
-    classes, cost = _n.ems_tables(histogram.ctypes.data, symbols, CLASSES, WORTH, COST.ctypes.data, *where)
-    return Tables(starts[:classes].tolist(), frequencies[:classes]), cost
+    classes, cost = _n.ems_frequency_tables(
+        histogram.ctypes.data, symbols, MAX_CLASSES, MIN_ELEMENTS, COST.ctypes.data, *where
+    )
+    return FrequencyTables(starts[:classes].tolist(), frequencies[:classes]), cost
 
 
-def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables) -> tuple[bytes, list[int]]:
-    """See `kernels.Kernels`."""
+def ems_rans_encode(
+    levels: Tensor, contexts: Tensor, shape: SectionShape, tables: FrequencyTables
+) -> tuple[bytes, list[int]]:
+    """See `codecs.reference`."""
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
-    blocks = _n.ems_encode(
+    blocks = _n.ems_rans_encode(
         levels.data_ptr(),
         contexts.data_ptr(),
         _shape(shape),
@@ -144,26 +166,26 @@ def ems_encode(levels: Tensor, contexts: Tensor, shape: Geometry, tables: Tables
     return b"".join(blocks), [len(b) // 2 for b in blocks]
 
 
-def ems_decode(
+def ems_rans_decode(
     frame: Buffer,
     offset: int,
     words: tuple[int, ...],
-    shape: Geometry,
-    most: int,
-    model: Model,
-    tables: Tables,
+    shape: SectionShape,
+    n_levels: int,
+    model: ContextModel,
+    tables: FrequencyTables,
 ) -> Tensor | None:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     data = np.frombuffer(memoryview(frame), np.uint8)
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
     out = empty([shape.d], torch.uint8)
-    good = _n.ems_decode(
+    good = _n.ems_rans_decode(
         data.ctypes.data + offset,
         list(words),
         _shape(shape),
-        *_model(model, most),
-        most,
+        *_model(model, n_levels),
+        n_levels,
         len(frequencies),
         classes.ctypes.data,
         frequencies.ctypes.data,
@@ -173,58 +195,58 @@ def ems_decode(
     return out if good else None
 
 
-def ems_pack(codes: Tensor, width: int) -> Buffer:
-    """See `kernels.Kernels`."""
+def ems_pack_bits(codes: Tensor, width: int) -> Buffer:
+    """See `codecs.reference`."""
     codes = codes.contiguous()
-    packed: bytes = _n.ems_pack(codes.data_ptr(), codes.numel(), width)
+    packed: bytes = _n.ems_pack_bits(codes.data_ptr(), codes.numel(), width)
     return packed
 
 
-def ems_unpack(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
-    """See `kernels.Kernels`."""
+def ems_unpack_bits(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
+    """See `codecs.reference`."""
     data = np.frombuffer(memoryview(frame), np.uint8)
     out = torch.empty(n, dtype=torch.int64)
-    return out if _n.ems_unpack(data.ctypes.data + offset, n, width, out.data_ptr()) else None
+    return out if _n.ems_unpack_bits(data.ctypes.data + offset, n, width, out.data_ptr()) else None
 
 
-def ems_signs(x: Tensor, levels: Tensor, mark: int) -> bytes:
-    """See `kernels.Kernels`."""
-    packed: bytes = _n.ems_signs(x.data_ptr(), levels.data_ptr(), x.numel(), mark)
+def ems_pack_signs(x: Tensor, levels: Tensor, n_levels: int) -> bytes:
+    """See `codecs.reference`."""
+    packed: bytes = _n.ems_pack_signs(x.data_ptr(), levels.data_ptr(), x.numel(), n_levels)
     return packed
 
 
-def ems_starts(levels: Tensor, shape: Geometry, most: int, signed: bool) -> Tensor:
-    """See `kernels.Kernels`."""
-    starts = torch.empty(2, shape.samples + 1, dtype=torch.int64)
-    where = (starts[0].data_ptr(), starts[1].data_ptr(), _threads(shape.d))
-    _n.ems_starts(levels.data_ptr(), _shape(shape), most, signed, *where)
-    return starts
+def ems_sample_offsets(levels: Tensor, shape: SectionShape, n_levels: int, signed: bool) -> Tensor:
+    """See `codecs.reference`."""
+    offsets = torch.empty(2, shape.samples + 1, dtype=torch.int64)
+    where = (offsets[0].data_ptr(), offsets[1].data_ptr(), _threads(shape.d))
+    _n.ems_sample_offsets(levels.data_ptr(), _shape(shape), n_levels, signed, *where)
+    return offsets
 
 
-def ems_rebuild(
+def ems_dequantize(
     levels: Tensor,
-    shape: Geometry,
+    shape: SectionShape,
     table: Array,
-    starts: Tensor,
+    offsets: Tensor,
     tops: Tensor,
     signs: Tensor | None,
     out: Tensor,
 ) -> None:
-    """See `kernels.Kernels`."""
-    kinds, most = table.shape
-    known = np.concatenate([table, np.zeros((kinds, 1), np.float32)], axis=1)
+    """See `codecs.reference`."""
+    activities, n_levels = table.shape
+    known = np.concatenate([table, np.zeros((activities, 1), np.float32)], axis=1)
     tops = tops.contiguous()
     flags = signs.to(torch.uint8) if signs is not None else None
-    _n.ems_rebuild(
+    _n.ems_dequantize(
         levels.data_ptr(),
         _shape(shape),
         known.ctypes.data,
-        kinds,
-        most,
+        activities,
+        n_levels,
         tops.data_ptr(),
-        starts[0].data_ptr(),
+        offsets[0].data_ptr(),
         flags.data_ptr() if flags is not None else 0,
-        starts[1].data_ptr(),
+        offsets[1].data_ptr(),
         out.data_ptr(),
         _threads(shape.d),
     )

@@ -1,9 +1,9 @@
-"""Bit streams (FORMAT.md): codes of any width, packed from the least significant bit on."""
+"""Bit packing: codes of any width into bytes, from the least significant bit on (FORMAT.md, "bit stream")."""
 
 import torch
 from torch import Tensor
 
-# Rows are worked on in pieces, since a bit takes four bytes on the way. A multiple of eight, so that each
+# Codes are packed in pieces, because each bit takes four bytes meanwhile. A multiple of eight, so that each
 # piece starts on a byte.
 _PIECE = 1 << 20
 

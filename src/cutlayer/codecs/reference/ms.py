@@ -1,4 +1,4 @@
-"""Mask-encoded sparsification: Algorithms 1 and 2 of the paper, in the layout of FORMAT.md."""
+"""`ms`, mask-encoded sparsification: Algorithms 1 and 2 of the paper, in the layout of FORMAT.md."""
 
 import torch
 from torch import Tensor
@@ -20,11 +20,15 @@ def ms_encode(
     frame: bytearray,
     offset: int,
 ) -> None:
-    """See `kernels.Kernels`."""
+    """Write mask and top values of each row.
+
+    `top` comes from `select_top`; `values` is the type of top values.
+    """
     full = 2**bits - 1
     kept = x[top.mask].view(x.shape[0], -1).to(VALUE_DTYPES[values])
     topmin = kept.abs().amin(dim=1, keepdim=True).double()
-    # The quotient is exact enough in float64 that its floor and its rounding are those of the real number.
+    # In float64 the quotient is so precise that rounding it gives the same integer as rounding the real
+    # number.
     quotient = x.abs().double() * full / topmin.where(topmin > 0, torch.inf)
     level = quotient.round() if nearest else quotient.floor()
     code = level.clamp_(max=full - 1).to(torch.int32).masked_fill_(top.mask, full)
@@ -35,7 +39,7 @@ def ms_encode(
 
 
 def ms_decode(frame: Buffer, offset: int, k: int, bits: int, signed: bool, values: int, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """Decode mask and top values of each row."""
     rows, d = out.shape
     width, full = bits + signed, 2**bits - 1
     mask_bytes = stream.size(d, width)

@@ -1,4 +1,4 @@
-"""Uniform quantization between the smallest and the largest element of each row."""
+"""`qu`: uniform quantization between the smallest and the largest element of each row."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ from cutlayer.codecs.reference.philox import words
 
 @dataclass(frozen=True)
 class RowRange:
-    """See `kernels.Range`."""
+    """The smallest and the largest element of a row, and its largest magnitude."""
 
     lo: float
     hi: float
@@ -21,7 +21,7 @@ class RowRange:
 
 
 def ranges(x: Tensor) -> list[RowRange]:
-    """See `kernels.Kernels`."""
+    """The range of each row."""
     # Adding zero turns -0 into 0.
     lo, hi = (x.amin(dim=1) + 0.0).tolist(), (x.amax(dim=1) + 0.0).tolist()
     largest = x.abs().amax(dim=1).tolist()
@@ -38,11 +38,12 @@ def qu_encode(
     frame: bytearray,
     offset: int,
 ) -> None:
-    """See `kernels.Kernels`."""
+    """Write the level of each element as a bit stream; with `own_range`, each row's range in front of it."""
     bounds = torch.tensor([[r.lo, r.hi] for r in ranges], dtype=torch.float32, device=x.device)
     lo, hi = bounds[:, :1].double(), bounds[:, 1:].double()
     most = 2**bits - 1
-    # Divide tensors by tensors: with a plain number torch may multiply by a reciprocal instead.
+    # A tensor divided by a Python number may be multiplied by its reciprocal instead; by a tensor it is
+    # divided.
     scale = torch.where(hi > lo, torch.full_like(hi, most) / (hi - lo), 0.0)
     q = (x.double() - lo) * scale
     if stochastic:
@@ -54,7 +55,7 @@ def qu_encode(
 
 
 def qu_decode(frame: Buffer, offset: int, bits: int, own: tuple[float, float] | None, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """Decode levels. `own` is the range of all rows, or None if each row starts with its range."""
     rows, d = out.shape
     head = 0 if own else 8
     payload = sections(frame, offset, rows, head + stream.size(d, bits), out.device)
