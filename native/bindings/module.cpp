@@ -1,5 +1,5 @@
-// The Python surface. Tensors come as addresses of contiguous float32 memory that Python has checked and
-// keeps alive; the GIL is released around all work.
+// Python bindings: the extension module `cutlayer._native`. Tensors are addresses of contiguous float32 memory, which
+// Python has checked and keeps alive. The GIL is released around all loops.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -9,10 +9,10 @@
 
 #include "bindings/ems.hpp"
 #include "common/checksum.hpp"
+#include "common/float16.hpp"
+#include "common/huge_pages.hpp"
 #include "sparse/decode.hpp"
 #include "sparse/encode.hpp"
-#include "common/huge_pages.hpp"
-#include "common/float16.hpp"
 
 namespace nb = nanobind;
 using namespace cutlayer;
@@ -24,7 +24,8 @@ using Address = uintptr_t;
 const float* floats(Address a) { return reinterpret_cast<const float*>(a); }
 float* floats_out(Address a) { return reinterpret_cast<float*>(a); }
 
-// A bytes object that nobody else has seen yet is filled in place: the frame is never copied.
+// A new bytes object, with the header and space for the payload. Nobody else has a reference yet, so the payload is
+// written in place and the frame never copied.
 nb::bytes allocate(nb::bytes header, size_t payload) {
   PyObject* frame = PyBytes_FromStringAndSize(nullptr, Py_ssize_t(header.size() + payload));
   if (!frame) throw nb::python_error();
@@ -36,7 +37,7 @@ uint8_t* writable(nb::bytes& frame, size_t offset) {
   return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(frame.ptr())) + offset;
 }
 
-// Any object with a contiguous buffer, for as long as this lives.
+// The buffer of any Python object that has a contiguous one; released with this.
 class Buffer {
  public:
   explicit Buffer(nb::handle source) {
@@ -65,7 +66,7 @@ nb::bytes seal(nb::bytes frame, size_t from, int threads) {
 
 void put_bytes(nb::bytes frame, size_t offset, nb::handle source) {
   Buffer data(source);
-  if (offset > frame.size() || data.size() > frame.size() - offset) throw nb::value_error("no room in the frame");
+  if (offset > frame.size() || data.size() > frame.size() - offset) throw nb::value_error("no buffer in the frame");
   std::memcpy(writable(frame, offset), data.at(0), data.size());
 }
 
@@ -81,7 +82,7 @@ NB_MODULE(_native, m) {
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);
-    } catch (const Changed&) {
+    } catch (const DataChanged&) {
       const nb::object kind = nb::module_::import_("cutlayer.errors").attr("ChangedError");
       PyErr_SetString(kind.ptr(), "the tensor was changed by another thread while it was encoded; encode a copy");
     }

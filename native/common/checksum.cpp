@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "sparse/kernels.hpp"
+#include "common/isa.hpp"
 #include "common/parallel.hpp"
 
 #ifdef CUTLAYER_X86
@@ -29,7 +29,7 @@ struct Tables {
   }
 };
 
-// Eight bytes a step through eight tables. `c` is the inverted state.
+// Table-driven CRC, eight bytes a step (slicing-by-8). `c` is the inverted state.
 uint32_t by_table(uint32_t c, const uint8_t* p, size_t n) {
 #if defined(__ARM_FEATURE_CRC32)
   for (; n >= 8; n -= 8, p += 8) {
@@ -95,7 +95,7 @@ uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8n) modulo the polynomial: what n more bytes do to a checksum.
+// x^(8n) modulo the polynomial: the factor by which n more bytes advance a checksum.
 uint32_t shift(size_t n) {
   uint32_t result = 1u << 31, square = 1u << 23;  // x^0, x^8
   for (; n; n >>= 1, square = multiply(square, square))
@@ -118,8 +118,7 @@ uint32_t crc32(const uint8_t* data, size_t n, int threads) {
   if (threads <= 1 || n <= 2 * part) return crc32(data, n);
   const size_t count = (n + part - 1) / part;
   std::vector<uint32_t> parts(count);
-  parallel(threads, count,
-           [&](size_t i) { parts[i] = crc32(data + i * part, std::min(part, n - i * part)); });
+  parallel(threads, count, [&](size_t i) { parts[i] = crc32(data + i * part, std::min(part, n - i * part)); });
   const uint32_t over_whole = shift(part), over_last = shift(n - (count - 1) * part);
   uint32_t crc = parts[0];
   for (size_t i = 1; i < count; ++i) crc = multiply(i + 1 < count ? over_whole : over_last, crc) ^ parts[i];

@@ -1,4 +1,4 @@
-// CRC-32 as in zlib. Long data are shared among threads.
+// CRC-32 as in zlib. Threads share long data, and their checksums are combined.
 #pragma once
 #include <cstddef>
 #include <cstdint>

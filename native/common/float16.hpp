@@ -1,11 +1,17 @@
-// float32 <-> float16 and bfloat16, rounding to nearest, ties to even, as PyTorch does.
+// Conversion between float32 and float16 or bfloat16: to nearest, ties to even, as in PyTorch.
 #pragma once
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
 
-#include "sparse/kernels.hpp"
-
 namespace cutlayer {
+
+// The type in which values are stored in a frame: the parameter `values` of codecs.
+enum class Values : int { f32 = 0, f16 = 1, bf16 = 2 };
+
+inline size_t value_size(Values kind) { return kind == Values::f32 ? 4 : 2; }
+
+constexpr uint32_t kMaxFinite = 0x7f7fffffu;  // the bits of the largest finite float32
 
 static inline uint32_t bits_of(float v) {
   uint32_t b;
@@ -65,11 +71,11 @@ static inline float get_value(const uint8_t* at, Values kind) {
   std::memcpy(&h, at, 2);
   return kind == Values::f16 ? from_half(h) : from_bfloat(h);
 }
-// What a value becomes by travelling.
-static inline float stored(Values kind, float v) {
-  uint8_t room[4];
-  put_value(room, kind, v);
-  return get_value(room, kind);
+// The value after conversion to the type and back.
+static inline float rounded_to(Values kind, float v) {
+  uint8_t buffer[4];
+  put_value(buffer, kind, v);
+  return get_value(buffer, kind);
 }
 static inline bool finite(float v) { return (bits_of(v) & 0x7fffffffu) <= kMaxFinite; }
 

@@ -15,9 +15,9 @@
 namespace cutlayer {
 namespace {
 
-// An encoder calls kernel after kernel, and a virtual processor may take longer to wake than a kernel to run. So a helper
-// stays awake for the next one: at first for itself, then giving way to whoever wants the processor; then it sleeps.
-constexpr std::chrono::microseconds kAwake{200}, kGivingWay{1000}, kNap{50};
+// Encoders call kernel after kernel, and waking a thread on a virtual processor may take longer than a kernel. So a
+// worker waits for the next call actively: it spins, then yields, then sleeps.
+constexpr std::chrono::microseconds kSpin{200}, kYield{1000}, kNap{50};
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -27,57 +27,58 @@ void pause() {
 #endif
 }
 
-class Helpers {
+class ThreadPool {
  public:
   void run(size_t wanted, void (*work)(void*), void* data) {
-    if (taken_.exchange(true)) return work(data);
+    if (busy_.exchange(true)) return work(data);
     start(wanted);
     std::fegetenv(&rounding_);
     work_ = work;
     data_ = data;
-    places_ = int64_t(wanted);
+    slots_ = int64_t(wanted);
     open_ = true;
     ++round_;
     if (asleep_ > 0) {
-      keep_away();
-      { const std::lock_guard<std::mutex> none_between_looking_and_sleeping(sleep_); }
+      avoid_this_processor();
+      { const std::lock_guard<std::mutex> no_worker_between_check_and_wait(sleep_); }
       wake_.notify_all();
     }
     work(data);
-    // A helper is counted before it looks whether there is work: none can come in after this and go unseen.
+    // A worker enters `inside_` before it checks `open_`, so none can start work after this without being counted.
     open_ = false;
     for (int i = 0; inside_ > 0; ++i) {
       if (i < 1000) pause();
       else if (i < 2000) std::this_thread::yield();
-      else std::this_thread::sleep_for(kNap);  // it may need this very processor
+      else std::this_thread::sleep_for(kNap);  // the worker may need this processor
     }
-    taken_ = false;
+    busy_ = false;
   }
 
  private:
   void start(size_t wanted) {
-    if (helpers_.size() >= wanted) return;
+    if (workers_.size() >= wanted) return;
 #ifdef CUTLAYER_FORKS
-    // Signals are for the program's own threads.
+    // Workers block all signals: these are for the program's own threads.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
 #endif
     try {
-      while (helpers_.size() < wanted) helpers_.emplace_back([this] { help(); });
+      while (workers_.size() < wanted) workers_.emplace_back([this] { work_loop(); });
     } catch (const std::exception&) {
-      // No thread to be had: those that are there do the work.
+      // No thread can be created: the existing ones do the work.
     }
 #ifdef CUTLAYER_FORKS
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 #endif
 #ifdef __linux__
-    CPU_ZERO(&others_);  // the new ones have not been told
+    CPU_ZERO(&others_);  // new workers have no affinity yet
 #endif
   }
 
-  // Linux likes to wake a thread on the processor of the one that wakes it, where it then waits until that one is done.
-  void keep_away() {
+  // Linux tends to wake a thread on the processor of its waker, where it waits until the waker is done. So workers
+  // are kept off the processor of the caller.
+  void avoid_this_processor() {
 #ifdef __linux__
     const int here = sched_getcpu();
     cpu_set_t others;
@@ -85,29 +86,29 @@ class Helpers {
     if (CPU_COUNT(&others) > 1) CPU_CLR(here, &others);
     if (CPU_EQUAL(&others, &others_)) return;
     others_ = others;
-    for (auto& helper : helpers_) pthread_setaffinity_np(helper.native_handle(), sizeof others, &others);
+    for (auto& worker : workers_) pthread_setaffinity_np(worker.native_handle(), sizeof others, &others);
 #endif
   }
 
-  [[noreturn]] void help() {
+  [[noreturn]] void work_loop() {
     for (uint64_t seen = 0;;) {
-      seen = next_round(seen);
+      seen = wait_for_round(seen);
       ++inside_;
-      if (open_ && --places_ >= 0) {
-        std::fesetenv(&rounding_);  // numbers come out as they would in the caller
+      if (open_ && --slots_ >= 0) {
+        std::fesetenv(&rounding_);  // the same rounding mode as in the caller
         work_(data_);
       }
       --inside_;
     }
   }
 
-  uint64_t next_round(uint64_t seen) {
+  uint64_t wait_for_round(uint64_t seen) {
     const auto since = std::chrono::steady_clock::now();
     auto waited = since - since;
     while (round_ == seen) {
-      if (waited < kAwake) {
+      if (waited < kSpin) {
         for (int i = 0; i < 64 && round_ == seen; ++i) pause();
-      } else if (waited < kGivingWay) {
+      } else if (waited < kYield) {
         std::this_thread::yield();
       } else {
         std::unique_lock<std::mutex> lock(sleep_);
@@ -123,33 +124,33 @@ class Helpers {
   std::mutex sleep_;
   std::condition_variable wake_;
   std::atomic<uint64_t> round_{0};
-  std::atomic<int64_t> places_{0}, inside_{0}, asleep_{0};
-  std::atomic<bool> taken_{false}, open_{false};
-  std::vector<std::thread> helpers_;
+  std::atomic<int64_t> slots_{0}, inside_{0}, asleep_{0};
+  std::atomic<bool> busy_{false}, open_{false};
+  std::vector<std::thread> workers_;
 #ifdef __linux__
-  cpu_set_t others_{};  // processors on which helpers may be
+  cpu_set_t others_{};  // processors on which workers may run
 #endif
   std::fenv_t rounding_{};
   void (*work_)(void*) = nullptr;
   void* data_ = nullptr;
 };
 
-// Never deleted: helpers sleep in it until the process ends. A forked child has none of them, and begins anew.
-Helpers* helpers = nullptr;
+// Never deleted: workers wait in it until the process ends. A forked child has no workers, and makes a new pool.
+ThreadPool* pool = nullptr;
 
-void begin() { helpers = new Helpers; }
+void make_pool() { pool = new ThreadPool; }
 
 }  // namespace
 
-void with_helpers(size_t wanted, void (*work)(void*), void* data) {
+void run_in_pool(size_t wanted, void (*work)(void*), void* data) {
   static std::once_flag once;
   std::call_once(once, [] {
-    begin();
+    make_pool();
 #ifdef CUTLAYER_FORKS
-    pthread_atfork(nullptr, nullptr, begin);
+    pthread_atfork(nullptr, nullptr, make_pool);
 #endif
   });
-  helpers->run(wanted, work, data);
+  pool->run(wanted, work, data);
 }
 
 }  // namespace cutlayer

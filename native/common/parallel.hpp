@@ -1,4 +1,4 @@
-// Work shared by the calling thread and helpers. Nothing is started at import; helpers stay for the next call.
+// A thread pool for loops. No thread is started at import; workers are started by the first call and stay.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -8,12 +8,12 @@
 
 namespace cutlayer {
 
-// Calls work(data) in the calling thread and, if they come in time, in up to `helpers` others; returns when all that
-// came are done. While another call has the helpers, the caller works alone.
-void with_helpers(size_t helpers, void (*work)(void*), void* data);
+// Calls work(data) in the calling thread and in up to `workers` others, if they wake in time. Returns when all are
+// done. While another call uses the pool, the caller works alone.
+void run_in_pool(size_t workers, void (*work)(void*), void* data);
 
-// f(i) for each i of 0 .. n - 1. Whoever is free takes the next one, so that the calling thread works while
-// the others are still waking up, and a disturbed one holds up nobody.
+// f(i) for i = 0 .. n - 1. Each free thread takes the next i (dynamic scheduling): the caller works while the others
+// wake up, and a delayed thread does not hold up the rest.
 template <class F>
 void parallel(int threads, size_t n, F f) {
   const size_t workers = std::min<size_t>(size_t(std::max(1, threads)), n);
@@ -28,7 +28,7 @@ void parallel(int threads, size_t n, F f) {
     std::mutex failing{};
     std::exception_ptr failed{};
   } shared{f, n};
-  with_helpers(
+  run_in_pool(
       workers - 1,
       [](void* data) {
         Shared& s = *static_cast<Shared*>(data);

@@ -1,4 +1,4 @@
-// Weights of predictions by least squares, in the same arithmetic, operation by operation, as entropy/fit.py.
+// Least-squares fit of the context model, in the same arithmetic, operation by operation, as entropy/least_squares.py.
 #include <cmath>
 #include <cstring>
 #include <memory>
@@ -8,23 +8,23 @@
 namespace cutlayer {
 namespace {
 
-constexpr size_t kOwn = 1 + kNeighbours;         // features: a constant and the neighbours
-constexpr size_t kMostFeatures = kOwn + 4;       // and parents
-constexpr double kUnit = 32, kFarthest = 255;
+constexpr size_t kOwnFeatures = 1 + kNeighbours;   // the constant and the neighbours
+constexpr size_t kMaxFeatures = kOwnFeatures + 4;  // and the parents
+constexpr double kWeightUnit = 32, kMaxParentDistance = 255;
 
-// Of one channel, feature by feature, the level itself last, at every so manyth place of every so manyth sample.
-void features_of(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t channel, uint8_t* out) {
-  const size_t places = fit.places, height = shape.height, width = shape.width;
-  std::memset(out, 1, places);
-  uint8_t* to[kOwn];
-  for (size_t f = 0; f < kOwn; ++f) to[f] = out + (f + 1) * places;
+// The features of one channel at the sampled positions, feature by feature: constant, neighbours, the level itself.
+void features_of(const uint8_t* levels, const SectionShape& shape, const FitSample& fit, size_t channel, uint8_t* out) {
+  const size_t positions = fit.positions, height = shape.height, width = shape.width;
+  std::memset(out, 1, positions);
+  uint8_t* to[kOwnFeatures];
+  for (size_t f = 0; f < kOwnFeatures; ++f) to[f] = out + (f + 1) * positions;
   const std::vector<uint8_t> zeros(width);
   with_width(width, [&](auto copy) {
     for (size_t s = 0; s < shape.d / shape.sample(); s += fit.stride) {
       const uint8_t* plane = levels + s * shape.sample() + channel * height * width;
       for (size_t y = fit.rows.first; y < fit.rows.last; y += fit.thin) {
         const uint8_t *row = plane + y * width, *above = y ? row - width : zeros.data();
-        if (fit.thin == 1 && y && above > levels) {  // whole rows, each with the element before it
+        if (fit.thin == 1 && y && above > levels) {  // copy whole rows; the first and last column are corrected after
           copy(to[0], row - 1);
           copy(to[1], above);
           copy(to[2], above - 1);
@@ -44,12 +44,12 @@ void features_of(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit
       }
     }
   });
-  if (fit.coarse)
-    for (size_t i = places; i < (kOwn + 1) * places; ++i) out[i] = uint8_t(out[i] >> fit.coarse);
+  if (fit.level_shift)
+    for (size_t i = positions; i < (kOwnFeatures + 1) * positions; ++i) out[i] = uint8_t(out[i] >> fit.level_shift);
 }
 
-// n equations, the right side last; their solution is there in the end.
-void solve(double (*a)[kMostFeatures + 1], size_t n) {
+// Solves n equations by Gauss-Jordan elimination. Column n is the right side, and the solution in the end.
+void solve(double (*a)[kMaxFeatures + 1], size_t n) {
   for (size_t i = 0; i < n; ++i) a[i][i] += 1e-3 * a[i][i] + 1.0;
   for (size_t i = 0; i < n; ++i) {
     const double pivot = a[i][i];
@@ -61,27 +61,28 @@ void solve(double (*a)[kMostFeatures + 1], size_t n) {
   }
 }
 
-int8_t rounded(double weight) { return int8_t(std::min(127.0, std::max(-127.0, std::nearbyint(weight * kUnit)))); }
+int8_t rounded(double weight) { return int8_t(std::min(127.0,
+                                                       std::max(-127.0, std::nearbyint(weight * kWeightUnit)))); }
 
 using Matrix = std::vector<double>;  // channels x channels
 
-// Which earlier channels explain most of what the neighbours leave of a channel, one after the other.
-void choose(size_t c, size_t channels, size_t parents, double places, const double* solved, const Matrix* cross,
-            const double* energy, size_t* chosen) {
-  const Matrix &sum = cross[0], &levels = cross[kOwn];
-  std::vector<double> rest(c + 1);
+// Greedy selection of parents: the earlier channels that explain most of the residual that the neighbours leave.
+void select_parents(size_t c, size_t channels, size_t parents, double positions, const double* solved,
+                    const Matrix* cross, const double* energy, size_t* chosen) {
+  const Matrix &sum = cross[0], &levels = cross[kOwnFeatures];
+  std::vector<double> residual(c + 1);
   std::vector<char> allowed(c + 1);
   for (size_t p = 0; p <= c; ++p) {
     double explained = 0;
-    for (size_t i = 0; i < kOwn; ++i) explained += solved[i] * cross[i][c * channels + p];
-    rest[p] = levels[c * channels + p] - explained;
-    allowed[p] = p < c && double(c - p) <= kFarthest;
+    for (size_t i = 0; i < kOwnFeatures; ++i) explained += solved[i] * cross[i][c * channels + p];
+    residual[p] = levels[c * channels + p] - explained;
+    allowed[p] = p < c && double(c - p) <= kMaxParentDistance;
   }
   for (size_t j = 0; j < parents; ++j) {
     size_t best = 0;
     double most = -2.0;
     for (size_t p = 0; p <= c; ++p) {
-      const double worth = allowed[p] ? rest[p] * rest[p] / energy[p] : -1.0;
+      const double worth = allowed[p] ? residual[p] * residual[p] / energy[p] : -1.0;
       if (worth > most) {
         most = worth;
         best = p;
@@ -89,90 +90,92 @@ void choose(size_t c, size_t channels, size_t parents, double places, const doub
     }
     chosen[j] = best;
     allowed[best] = 0;
-    const double share = rest[best] / energy[best];
+    const double share = residual[best] / energy[best];
     for (size_t p = 0; p <= c; ++p) {
-      const double centred = levels[best * channels + p] - sum[c * channels + best] * sum[c * channels + p] / places;
-      rest[p] = rest[p] - share * centred;
+      const double centred = levels[best * channels + p] - sum[c * channels + best] * sum[c * channels + p] / positions;
+      residual[p] = residual[p] - share * centred;
     }
   }
 }
 
 }  // namespace
 
-void ems_fit_weights(const uint8_t* levels, const EmsShape& shape, const EmsFit& fit, size_t parents, int8_t* weights,
-             uint8_t* distance, int8_t* parent, int threads) {
-  const size_t channels = shape.channels, places = fit.places, rows = kOwn + 1;
-  const std::unique_ptr<uint8_t[]> features(new uint8_t[channels * rows * places]);
+void ems_fit_weights(const uint8_t* levels, const SectionShape& shape, const FitSample& fit, size_t parents,
+                     int8_t* weights, uint8_t* distance, int8_t* parent, int threads) {
+  const size_t channels = shape.channels, positions = fit.positions, rows = kOwnFeatures + 1;
+  const std::unique_ptr<uint8_t[]> features(new uint8_t[channels * rows * positions]);
   std::vector<double> moments(channels * rows * rows);
-  const auto of = [&](size_t c, size_t f) { return features.get() + (c * rows + f) * places; };
+  const auto of = [&](size_t c, size_t f) { return features.get() + (c * rows + f) * positions; };
   const auto& kernel = ems_kernels();
   parallel(threads, channels, [&](size_t c) {
     features_of(levels, shape, fit, c, of(c, 0));
     double* m = moments.data() + c * rows * rows;
     for (size_t f = 0; f < rows; ++f) {
-      uint32_t found[kOwn];
-      kernel.dots5(of(c, 1), of(c, f), places, found);
-      for (size_t g = 0; g < kOwn; ++g) m[f * rows + g + 1] = m[(g + 1) * rows + f] = found[g];
+      uint32_t found[kOwnFeatures];
+      kernel.dots5(of(c, 1), of(c, f), positions, found);
+      for (size_t g = 0; g < kOwnFeatures; ++g) m[f * rows + g + 1] = m[(g + 1) * rows + f] = found[g];
     }
-    m[0] = double(places);
+    m[0] = double(positions);
   });
-  const auto system = [&](const double* m, double (*a)[kMostFeatures + 1], size_t n) {
-    for (size_t i = 0; i < kOwn; ++i) {
-      for (size_t j = 0; j < kOwn; ++j) a[i][j] = m[i * rows + j];
-      a[i][n] = m[i * rows + kOwn];
+  const auto system = [&](const double* m, double (*a)[kMaxFeatures + 1], size_t n) {
+    for (size_t i = 0; i < kOwnFeatures; ++i) {
+      for (size_t j = 0; j < kOwnFeatures; ++j) a[i][j] = m[i * rows + j];
+      a[i][n] = m[i * rows + kOwnFeatures];
     }
   };
-  if (!fit.own) {
+  if (!fit.per_channel) {
     for (size_t c = 1; c < channels; ++c)
       for (size_t i = 0; i < rows * rows; ++i) moments[i] += moments[c * rows * rows + i];
-    double a[kMostFeatures][kMostFeatures + 1];
-    system(moments.data(), a, kOwn);
-    solve(a, kOwn);
-    for (size_t i = 0; i < kOwn; ++i) weights[i] = rounded(a[i][kOwn]);
+    double a[kMaxFeatures][kMaxFeatures + 1];
+    system(moments.data(), a, kOwnFeatures);
+    solve(a, kOwnFeatures);
+    for (size_t i = 0; i < kOwnFeatures; ++i) weights[i] = rounded(a[i][kOwnFeatures]);
     return;
   }
-  // The sum of feature i of channel c times the level of channel p, at (c, p), for earlier channels p.
-  Matrix cross[kOwn + 1];
+  // cross[i] at (c, p): the dot product of feature i of channel c with the level of an earlier channel p.
+  Matrix cross[kOwnFeatures + 1];
   for (auto& matrix : cross) matrix.resize(channels * channels);
   parallel(threads, channels, [&](size_t i) {
-    const size_t c = channels - 1 - i;  // the longest first
+    const size_t c = channels - 1 - i;  // the channels with the most work first
     for (size_t p = 0; p <= c; ++p) {
-      uint32_t found[kOwn];
-      kernel.dots5(of(c, 1), of(p, kOwn), places, found);
-      for (size_t i = 0; i < kOwn; ++i) cross[i + 1][c * channels + p] = found[i];
-      cross[kOwn][p * channels + c] = found[kOwn - 1];
-      cross[0][c * channels + p] = moments[p * rows * rows + kOwn];
+      uint32_t found[kOwnFeatures];
+      kernel.dots5(of(c, 1), of(p, kOwnFeatures), positions, found);
+      for (size_t i = 0; i < kOwnFeatures; ++i) cross[i + 1][c * channels + p] = found[i];
+      cross[kOwnFeatures][p * channels + c] = found[kOwnFeatures - 1];
+      cross[0][c * channels + p] = moments[p * rows * rows + kOwnFeatures];
     }
   });
   std::vector<double> energy(channels);
   for (size_t c = 0; c < channels; ++c) {
     const double level = cross[0][c * channels + c];
-    energy[c] = cross[kOwn][c * channels + c] - level * level / double(places) + 1e-9;
+    energy[c] = cross[kOwnFeatures][c * channels + c] - level * level / double(positions) + 1e-9;
   }
   parallel(threads, channels, [&](size_t c) {
-    double a[kMostFeatures][kMostFeatures + 1], solved[kOwn];
+    double a[kMaxFeatures][kMaxFeatures + 1], solved[kOwnFeatures];
     const double* m = moments.data() + c * rows * rows;
-    system(m, a, kOwn);
-    solve(a, kOwn);
-    for (size_t i = 0; i < kOwn; ++i) solved[i] = a[i][kOwn];
+    system(m, a, kOwnFeatures);
+    solve(a, kOwnFeatures);
+    for (size_t i = 0; i < kOwnFeatures; ++i) solved[i] = a[i][kOwnFeatures];
     size_t chosen[4] = {};
-    choose(c, channels, parents, double(places), solved, cross, energy.data(), chosen);
-    const size_t n = kOwn + parents;
+    select_parents(c, channels, parents, double(positions), solved, cross, energy.data(), chosen);
+    const size_t n = kOwnFeatures + parents;
     system(m, a, n);
     for (size_t j = 0; j < parents; ++j) {
       const size_t p = chosen[j];
-      for (size_t i = 0; i < kOwn; ++i) a[kOwn + j][i] = a[i][kOwn + j] = cross[i][c * channels + p];
-      a[kOwn + j][n] = cross[kOwn][c * channels + p];
-      for (size_t i = 0; i < parents; ++i) a[kOwn + i][kOwn + j] = cross[kOwn][chosen[i] * channels + p];
-      // A channel without candidates left gets one that explains nothing.
+      for (size_t i = 0; i < kOwnFeatures; ++i)
+        a[kOwnFeatures + j][i] = a[i][kOwnFeatures + j] = cross[i][c * channels + p];
+      a[kOwnFeatures + j][n] = cross[kOwnFeatures][c * channels + p];
+      for (size_t i = 0; i < parents; ++i)
+        a[kOwnFeatures + i][kOwnFeatures + j] = cross[kOwnFeatures][chosen[i] * channels + p];
+      // A channel with fewer candidates than parents gets an empty equation instead.
       if (p >= c)
-        for (size_t i = 0; i <= n; ++i) a[kOwn + j][i] = a[std::min(i, n - 1)][kOwn + j] = 0;
+        for (size_t i = 0; i <= n; ++i) a[kOwnFeatures + j][i] = a[std::min(i, n - 1)][kOwnFeatures + j] = 0;
     }
     solve(a, n);
-    for (size_t i = 0; i < kOwn; ++i) weights[c * kOwn + i] = rounded(a[i][n]);
+    for (size_t i = 0; i < kOwnFeatures; ++i) weights[c * kOwnFeatures + i] = rounded(a[i][n]);
     for (size_t j = 0; j < parents; ++j) {
-      const int8_t weight = chosen[j] < c ? rounded(a[kOwn + j][n]) : int8_t(0);
-      const bool there = weight != 0 && double(c - chosen[j]) <= kFarthest;
+      const int8_t weight = chosen[j] < c ? rounded(a[kOwnFeatures + j][n]) : int8_t(0);
+      const bool there = weight != 0 && double(c - chosen[j]) <= kMaxParentDistance;
       distance[c * parents + j] = there ? uint8_t(c - chosen[j]) : 0;
       parent[c * parents + j] = there ? weight : 0;
     }

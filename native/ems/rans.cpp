@@ -1,15 +1,15 @@
-// Blocks of lanes: interleaved range coding (rANS) of levels.
+// Interleaved rANS: blocks of 32 lanes, each lane a coder of its own, that share one stream of words.
 #include <cstring>
 #include <memory>
 
-#include "ems/ems.hpp"
 #include "common/parallel.hpp"
+#include "ems/kernels.hpp"
 
 namespace cutlayer {
 namespace {
 
-EmsCode code_of(const EmsTables& tables) {
-  EmsCode code;
+EncoderTables code_of(const FrequencyTables& tables) {
+  EncoderTables code;
   for (size_t c = 0; c < tables.classes; ++c) {
     uint32_t before = 0;
     for (size_t s = 0; s < tables.symbols; ++s) {
@@ -22,32 +22,32 @@ EmsCode code_of(const EmsTables& tables) {
       before += f;
     }
   }
-  const size_t rounds = (code.frequency.size() + kRound - 1) / kRound;
-  code.frequency.resize(rounds * kRound);
-  code.before.resize(rounds * kRound);
-  for (size_t p = 0; p < kFine; ++p) code.base[p] = uint16_t(tables.class_of[p] * tables.symbols);
+  const size_t rounds = (code.frequency.size() + kLookupWords - 1) / kLookupWords;
+  code.frequency.resize(rounds * kLookupWords);
+  code.before.resize(rounds * kLookupWords);
+  for (size_t p = 0; p < kPredictions; ++p) code.base[p] = uint16_t(tables.class_of[p] * tables.symbols);
   return code;
 }
 
-std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape, const EmsCode& code,
-                         size_t block) {
+std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const SectionShape& shape,
+                         const EncoderTables& code, size_t block) {
   const size_t first = block * kLanes * shape.lane, lanes = std::min(kLanes, shape.lanes() - block * kLanes);
   const size_t elements = std::min(shape.d - first, lanes * shape.lane);
   const size_t last = elements - (lanes - 1) * shape.lane;  // only the last lane can be shorter than the others
   uint32_t state[kLanes];
   for (auto& s : state) s = kLowState;
-  // Coding runs backwards, so that decoding runs forwards; words are written from the end.
-  // Not cleared: few of the pages are ever touched.
-  const std::unique_ptr<uint16_t[]> room(new uint16_t[elements + 1]);
-  uint16_t *const stop = room.get() + elements + 1, *word = stop;
+  // rANS encodes backwards and decodes forwards, so words are written from the end. The buffer is not cleared: most
+  // of its pages are never touched.
+  const std::unique_ptr<uint16_t[]> buffer(new uint16_t[elements + 1]);
+  uint16_t *const stop = buffer.get() + elements + 1, *word = stop;
   const auto& kernel = ems_kernels();
-  EmsTile tile;
+  Tile tile;
   for (size_t end = shape.lane; end > 0;) {
     const size_t start = (end - 1) / kTile * kTile, n = end - start;
     const size_t rest = last > start ? std::min(n, last - start) : 0, at = first + start;
     const size_t whole = rest == n ? lanes : lanes - 1;
-    kernel.gather(contexts + at, n, shape.lane, whole, tile.contexts);
-    kernel.gather(levels + at, n, shape.lane, whole, tile.levels);
+    kernel.gather_lanes(contexts + at, n, shape.lane, whole, tile.contexts);
+    kernel.gather_lanes(levels + at, n, shape.lane, whole, tile.levels);
     for (size_t i = 0; whole < lanes && i < rest; ++i) {
       tile.contexts[i][lanes - 1] = contexts[at + (lanes - 1) * shape.lane + i];
       tile.levels[i][lanes - 1] = levels[at + (lanes - 1) * shape.lane + i];
@@ -62,14 +62,14 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const E
   return out;
 }
 
-// What decoding knows about symbols, twice: a slot at a time, and by the bounds between them.
-struct Symbols {
+// The decoding tables, in two forms: the symbol of each slot, and the bounds between symbols.
+struct DecoderTables {
   size_t count;
-  uint16_t class_of[kFine + 2];  // and what a gather of 32 bits reads beyond
+  uint16_t class_of[kPredictions + 2];  // padded, since a gather reads 32 bits
   std::vector<uint32_t> slots;
-  uint16_t bounds[kKeys][kMostClasses] = {};
-  explicit Symbols(const EmsTables& tables) : count(tables.symbols), slots(tables.classes << kScaleBits) {
-    for (size_t p = 0; p < kFine; ++p) class_of[p] = tables.class_of[p];
+  uint16_t bounds[kKeyBatch][kMaxClasses] = {};
+  explicit DecoderTables(const FrequencyTables& tables) : count(tables.symbols), slots(tables.classes << kScaleBits) {
+    for (size_t p = 0; p < kPredictions; ++p) class_of[p] = tables.class_of[p];
     for (size_t c = 0; c < tables.classes; ++c) {
       uint32_t at = 0;
       for (uint32_t s = 0; s < count; ++s) {
@@ -81,14 +81,14 @@ struct Symbols {
   }
 };
 
-// Decodes one block into `out`, the whole section's levels. Stride: room for so many lanes, of which some may
-// be idle; a block of few lanes must not take the memory of 32.
+// Decodes one block into `out`, the levels of the whole section. Stride is the number of lanes in memory, of which some
+// may be idle: a block of few lanes must not take the memory of 32.
 template <size_t Stride>
-bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const EmsModel& model, const Symbols& symbols,
-                  size_t block, uint8_t* out) {
+bool decode_block(const uint8_t* in, size_t words, const SectionShape& shape, const ContextModel& model,
+                  const DecoderTables& symbols, size_t block, uint8_t* out) {
   const size_t first = block * kLanes * shape.lane, lanes = std::min(kLanes, shape.lanes() - block * kLanes);
   if (words < 2 * lanes) return false;
-  EmsBlock b;
+  DecoderState b;
   for (auto& s : b.state) s = kLowState;
   std::memcpy(b.state, in, 4 * lanes);
   for (uint32_t s : b.state)
@@ -101,24 +101,24 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
   b.slots = symbols.slots.data();
   b.bounds = symbols.bounds;
   b.symbols = symbols.count;
-  b.coarse = model.coarse;
-  b.grain = model.grain;
+  b.level_shift = model.level_shift;
+  b.prediction_shift = model.prediction_shift;
   const auto& kernel = ems_kernels();
   const auto decode_row = kernel.decode_row[Stride == 1 ? 0 : Stride == 8 ? 1 : 2];
-  // One sample of every lane, interleaved, in frames of zeros. No row below: it is never asked for.
-  const size_t pitch = shape.pitch(), framed = (shape.height + 1) * pitch;
-  std::vector<uint8_t> room((shape.channels * framed + 2) * Stride);
-  auto plane = [&](size_t c) { return room.data() + (c * framed + shape.first()) * Stride; };
-  // Only the last lane of a section may be shorter than the others.
+  // The current sample of every lane, interleaved and padded with zeros. Predictions need no row below.
+  const size_t pitch = shape.pitch(), padded = (shape.height + 1) * pitch;
+  std::vector<uint8_t> buffer((shape.channels * padded + 2) * Stride);
+  auto plane = [&](size_t c) { return buffer.data() + (c * padded + shape.first()) * Stride; };
+  // Only the last lane of a section can be shorter than the others.
   const size_t last = std::min(shape.lane, shape.d - first - (lanes - 1) * shape.lane);
   const uint32_t all = lanes == kLanes ? ~0u : (1u << lanes) - 1, without = all & ~(1u << (lanes - 1));
-  // Steps are collected, so that each lane gets many elements at a time.
+  // Steps are collected in a tile, so that each lane is written many elements at a time.
   uint8_t tile[kTile][kLanes];
   size_t filled = 0, done = 0;  // steps in the tile, and steps before them
   auto flush = [&] {
     const size_t rest = last > done ? std::min(filled, last - done) : 0;  // of the last lane
     const size_t whole = rest == filled ? lanes : lanes - 1;
-    kernel.spread(tile, filled, out + first + done, shape.lane, whole);
+    kernel.scatter_lanes(tile, filled, out + first + done, shape.lane, whole);
     for (size_t i = 0; whole < lanes && i < rest; ++i)
       out[first + (lanes - 1) * shape.lane + done + i] = tile[i][lanes - 1];
     done += filled;
@@ -159,9 +159,9 @@ bool decode_block(const uint8_t* in, size_t words, const EmsShape& shape, const 
 
 }  // namespace
 
-std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* contexts, const EmsShape& shape,
-                                    const EmsTables& tables, int threads) {
-  const EmsCode code = code_of(tables);
+std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* contexts, const SectionShape& shape,
+                                         const FrequencyTables& tables, int threads) {
+  const EncoderTables code = code_of(tables);
   std::vector<std::string> blocks(shape.blocks());
   parallel(threads, blocks.size(), [&](size_t b) {
     blocks[b] = encode_block(levels, contexts, shape, code, b);
@@ -169,9 +169,9 @@ std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* c
   return blocks;
 }
 
-bool ems_rans_decode(const uint8_t* in, const std::vector<uint64_t>& words, const EmsShape& shape,
-                const EmsModel& model, const EmsTables& tables, uint8_t* out, int threads) {
-  const Symbols symbols(tables);
+bool ems_rans_decode(const uint8_t* in, const std::vector<uint64_t>& words, const SectionShape& shape,
+                     const ContextModel& model, const FrequencyTables& tables, uint8_t* out, int threads) {
+  const DecoderTables symbols(tables);
   std::vector<size_t> starts(words.size());
   for (size_t b = 1; b < starts.size(); ++b) starts[b] = starts[b - 1] + 2 * words[b - 1];
   std::vector<uint8_t> good(words.size());

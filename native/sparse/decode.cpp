@@ -13,13 +13,13 @@ bool padded_with_zeros(const uint8_t* stream, size_t n, unsigned width) {
   return used == 0 || (stream[bit_bytes(n, width) - 1] >> used) == 0;
 }
 
-// Results that exceed the caches are written past them, where alignment allows.
+// Whether to use streaming stores, which bypass the caches: for results larger than the caches, if aligned.
 bool streams(const float* out, size_t rows, size_t d) {
   return rows * d * sizeof(float) >= (size_t(24) << 20) && reinterpret_cast<uintptr_t>(out) % 64 == 0 &&
          (rows == 1 || d % 16 == 0);
 }
 
-// Largest and smallest magnitude of the values, as bits of float32.
+// The smallest and the largest magnitude of values, as bits of float32.
 void extremes(const uint8_t* in, size_t n, Values kind, uint32_t& least, uint32_t& most) {
   uint32_t lo = ~0u, hi = 0;
   if (kind == Values::f32) {
@@ -31,7 +31,7 @@ void extremes(const uint8_t* in, size_t n, Values kind, uint32_t& least, uint32_
       hi = b > hi ? b : hi;
     }
   } else {
-    // The order of magnitudes is the order of the bits in every format.
+    // In every format, magnitudes have the order of their bits.
     uint16_t l = 0xffff, h = 0;
     for (size_t i = 0; i < n; ++i) {
       uint16_t b;
@@ -47,12 +47,12 @@ void extremes(const uint8_t* in, size_t n, Values kind, uint32_t& least, uint32_
   most = hi;
 }
 
-// Where each chunk's values start within its section; false unless every section has k marks.
+// Prefix sums of marks: where each chunk's values start in its section. False unless every section has k marks.
 bool prefix_marks(const uint8_t* in, size_t section, const Shape& shape, unsigned width, unsigned bits,
                   int threads, std::vector<uint64_t>& before) {
   const size_t chunks = shape.chunks();
   before.resize(shape.rows * chunks);
-  // Counting reads little; below some megabytes it is done before a thread has started.
+  // Below some megabytes counting is finished before a thread would have started.
   const bool worth = shape.rows * bit_bytes(shape.d, width) > size_t(4) << 20;
   parallel(worth ? threads : 1, before.size(), [&](size_t i) {
     before[i] = kernels().count_marks(in + i / chunks * section + i % chunks * kChunk / 8 * width,
@@ -122,7 +122,7 @@ Fault ms_decode(const uint8_t* in, Shape shape, unsigned bits, bool is_signed, V
   const bool stream = streams(out, shape.rows, shape.d);
   parallel(threads, before.size(), [&](size_t i) {
     const size_t r = i / chunks, c = i % chunks;
-    float table[16] = {};  // used up to three bits
+    float table[16] = {};  // used for up to three mask bits
     if (bits <= 3)
       for (uint32_t code = 0; code < 1u << width; ++code) {
         const uint32_t m = code & full;
@@ -186,7 +186,7 @@ Fault km_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, float* 
   const size_t clusters = size_t(1) << bits, section = 4 * clusters + bit_bytes(d, bits);
   const bool stream = streams(out, rows, d);
   std::vector<float> tables(rows * clusters);
-  for (size_t r = 0; r < rows; ++r) {  // all is checked before anything is written
+  for (size_t r = 0; r < rows; ++r) {  // all sections are checked before anything is written
     float* table = tables.data() + r * clusters;
     std::memcpy(table, in + r * section, 4 * clusters);
     for (size_t c = 0; c < clusters; ++c)

@@ -8,10 +8,10 @@
 namespace cutlayer {
 namespace {
 
-// The smallest magnitude, as bits, that reaches level `l`. Products of a float and a small integer are
-// exact in double, so the comparison is the one that FORMAT.md asks for.
-uint32_t reaches(unsigned l, double topmin, unsigned bits, bool nearest) {
-  if (topmin == 0) return kNever;
+// The smallest magnitude, as bits, that gets level `l`. Products of a float and a small integer are exact in double, so
+// the comparison is exact, as FORMAT.md demands.
+uint32_t level_threshold(unsigned l, double topmin, unsigned bits, bool nearest) {
+  if (topmin == 0) return kAboveAll;
   const double n = double((1u << bits) - 1);
   auto enough = [&](uint32_t a) {
     const double v = double(float_of(a));
@@ -25,7 +25,7 @@ uint32_t reaches(unsigned l, double topmin, unsigned bits, bool nearest) {
   return a;
 }
 
-// For every chunk of every row, in parallel.
+// f(index, row, chunk) for every chunk of every row, in parallel.
 template <class F>
 void for_chunks(const Shape& shape, int threads, F f) {
   parallel(threads, shape.rows * shape.chunks(), [&](size_t i) { f(i, i / shape.chunks(), i % shape.chunks()); });
@@ -42,17 +42,18 @@ void ms_encode(const float* x, const Selection& top, unsigned bits, bool nearest
   std::vector<MsCode> codes(shape.rows);
   for (size_t r = 0; r < shape.rows; ++r) {
     MsCode& code = codes[r];
-    code = {bits, nearest, is_signed, double(stored(kind, top.topmin[r])), {}};
+    code = {bits, nearest, is_signed, double(rounded_to(kind, top.topmin[r])), {}};
     if (bits <= 3)
-      for (unsigned l = 1; l + 1 < (1u << bits); ++l) code.levels[l - 1] = reaches(l, code.topmin, bits, nearest);
+      for (unsigned l = 1; l + 1 < (1u << bits); ++l) code.levels[l - 1] = level_threshold(l, code.topmin, bits,
+          nearest);
   }
   for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
     uint8_t* at = out + r * section;
     uint8_t* values = at + mask_bytes + size_t(top.chunks[i].before) * value_size(kind);
     uint8_t* end = values + size_t(top.chunks[i].count) * value_size(kind);
-    if (kernels().ms_pack(x + r * shape.d + c * kChunk, shape.length(c), top.chunks[i].cut, codes[r],
+    if (kernels().ms_pack(x + r * shape.d + c * kChunk, shape.length(c), top.chunks[i].threshold, codes[r],
                           at + c * kChunk / 8 * width, values, end, kind) != end)
-      throw Changed();
+      throw DataChanged();
   });
 }
 
@@ -75,7 +76,7 @@ std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads) {
 
 namespace {
 
-// Which elements to keep, as chunks with exact thresholds (top) or as a bit map (random choices).
+// The kept elements of a section: thresholds of chunks (top-k), or a bit mask (random choices).
 struct Kept {
   std::vector<Chunk> chunks;
   std::vector<uint64_t> bits;
@@ -84,14 +85,14 @@ struct Kept {
 
 Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint32_t section, int threads) {
   Kept kept{std::vector<Chunk>(shape.chunks()), {}, 0};
-  if (how.pick == Pick::any) {
+  if (how.pick == Pick::random) {
     for (const Range& range : ranges(x, 1, shape.d, threads)) kept.max_bits = range.max_bits;
   } else {
     kept.max_bits = select_row(x, shape, threads, kept.chunks.data()).max_bits;
   }
-  if (kept.max_bits > kMaxFinite || how.pick == Pick::top) return kept;
+  if (kept.max_bits > kMaxFinite || how.pick == Pick::topk) return kept;
   kept.bits.resize((shape.d + kBlock - 1) / kBlock);
-  choose_row(x, shape, how.pick == Pick::any ? nullptr : kept.chunks.data(), how.chance, section, threads,
+  sample_row(x, shape, how.pick == Pick::random ? nullptr : kept.chunks.data(), how.sampling, section, threads,
              kept.bits.data());
   uint64_t before = 0;
   for (size_t c = 0; c < shape.chunks(); ++c) {
@@ -99,7 +100,7 @@ Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint32_t se
     kept.chunks[c].count = count_bits(kept.bits.data() + c * kChunk / kBlock, shape.length(c));
     before += kept.chunks[c].count;
   }
-  if (before != shape.k) throw Changed();
+  if (before != shape.k) throw DataChanged();
   return kept;
 }
 
@@ -111,11 +112,11 @@ uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint3
   for_chunks({1, shape.d, shape.k}, threads, [&](size_t, size_t, size_t c) {
     const size_t n = shape.length(c), before = size_t(kept.chunks[c].before);
     const float* at = x + c * kChunk;
-    uint64_t room[kChunk / kBlock];
-    const uint64_t* marks = room;
-    if (how.pick == Pick::top) {
-      kernels().top_mask(at, n, kept.chunks[c].cut, room);
-      if (count_bits(room, n) != kept.chunks[c].count) throw Changed();
+    uint64_t buffer[kChunk / kBlock];
+    const uint64_t* marks = buffer;
+    if (how.pick == Pick::topk) {
+      kernels().top_mask(at, n, kept.chunks[c].threshold, buffer);
+      if (count_bits(buffer, n) != kept.chunks[c].count) throw DataChanged();
     } else {
       marks = kept.bits.data() + c * kChunk / kBlock;
     }
@@ -129,7 +130,7 @@ uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint3
     } else {
       std::memcpy(out + c * kChunk / 8, marks, bit_bytes(n, 1));
     }
-    kernels().gather(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
+    kernels().gather_values(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
   });
   return kept.max_bits;
 }
@@ -168,8 +169,8 @@ void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsig
 }
 
 static inline uint32_t grid(float x, double lo, double scale) {
-  // Adding 1.5 * 2^52 rounds to an integer, ties to even, and leaves it in the lowest bits. Those are within the
-  // grid even if somebody changes the data meanwhile.
+  // Adding 1.5 * 2^52 rounds to an integer, ties to even, and leaves it in the lowest bits. The mask keeps the result
+  // on the grid even if another thread changes the data meanwhile.
   const double rounded = (double(x) - lo) * scale + 6755399441055744.0;
   uint64_t bits;
   std::memcpy(&bits, &rounded, 8);

@@ -7,20 +7,20 @@
 namespace cutlayer {
 namespace {
 
-// The streams of random words that a section draws from.
+// The random streams of a section (FORMAT.md, "Randomness").
 enum Stream : uint32_t { kHits = 1, kTop = 2, kOthers = 3 };
 
-// How many of k draws fall on top elements. The counts are kept in double, where they are exact.
-uint64_t top_draws(const Shape& shape, const Chance& chance, uint32_t section) {
+// How many of k draws without replacement fall on top elements. Counts are exact in double.
+uint64_t top_draws(const Shape& shape, const Sampling& sampling, uint32_t section) {
   double top = double(shape.k), others = double(shape.d - shape.k);
-  const double a = (1 - chance.alpha) / top, b = others > 0 ? chance.alpha / others : 0;
+  const double a = (1 - sampling.alpha) / top, b = others > 0 ? sampling.alpha / others : 0;
   uint32_t words[kSpan];
   for (uint64_t j = 0; j < shape.k; j += kSpan) {
     const size_t n = size_t(std::min<uint64_t>(kSpan, shape.k - j));
-    kernels().random(chance.seed, kHits, section, j, n, words);
+    kernels().random(sampling.seed, kHits, section, j, n, words);
     for (size_t i = 0; i < n; ++i) {
       const double u = double(words[i]) * (1.0 / 4294967296.0), left = top * a;
-      const bool hit = chance.coin ? u >= chance.alpha : u * (left + others * b) < left;
+      const bool hit = sampling.coin ? u >= sampling.alpha : u * (left + others * b) < left;
       if (top > 0 && (hit || others == 0)) top -= 1;
       else others -= 1;
     }
@@ -28,9 +28,9 @@ uint64_t top_draws(const Shape& shape, const Chance& chance, uint32_t section) {
   return shape.k - uint64_t(top);
 }
 
-// m of n places at random, as a set of bits, with a spare word behind. Words propose places; one that was
-// proposed before does not count. If most are wanted, those that are not are drawn.
-std::vector<uint64_t> draw(const Chance& chance, Stream stream, uint32_t section, uint64_t m, uint64_t n) {
+// A random subset of m of n positions as a bit set, with one spare word behind it. Positions are drawn with rejection
+// of those drawn before. If m > n / 2, the complement is drawn.
+std::vector<uint64_t> draw(const Sampling& sampling, Stream stream, uint32_t section, uint64_t m, uint64_t n) {
   __extension__ using Wide = unsigned __int128;
   std::vector<uint64_t> set(size_t(n / 64) + 2);
   const bool invert = m > n - m;
@@ -38,7 +38,7 @@ std::vector<uint64_t> draw(const Chance& chance, Stream stream, uint32_t section
   uint64_t left = invert ? n - m : m;
   for (uint64_t first = 0; left;) {
     const size_t count = size_t(std::min<uint64_t>(kSpan, 2 * left));
-    kernels().random(chance.seed, stream, section, first, count, words);
+    kernels().random(sampling.seed, stream, section, first, count, words);
     first += count;
     for (size_t i = 0; i < count; i += 2) {
       const uint64_t word = words[i] | uint64_t(words[i + 1]) << 32;
@@ -55,25 +55,25 @@ std::vector<uint64_t> draw(const Chance& chance, Stream stream, uint32_t section
 
 }  // namespace
 
-void choose_row(const float* x, const Shape& shape, const Chunk* top, const Chance& chance, uint32_t section,
+void sample_row(const float* x, const Shape& shape, const Chunk* top, const Sampling& sampling, uint32_t section,
                 int threads, uint64_t* keep) {
   const size_t d = shape.d;
   const auto& kernel = kernels();
   if (!top) {
-    const std::vector<uint64_t> set = draw(chance, kOthers, section, shape.k, d);
+    const std::vector<uint64_t> set = draw(sampling, kOthers, section, shape.k, d);
     std::memcpy(keep, set.data(), (d + 63) / 64 * 8);
     if (d % 64) keep[d / 64] &= (1ull << (d % 64)) - 1;
     return;
   }
-  const uint64_t hits = top_draws(shape, chance, section), others = d - shape.k;
-  const std::vector<uint64_t> top_set = draw(chance, kTop, section, hits, shape.k),
-                              other_set = draw(chance, kOthers, section, shape.k - hits, others);
+  const uint64_t hits = top_draws(shape, sampling, section), others = d - shape.k;
+  const std::vector<uint64_t> top_set = draw(sampling, kTop, section, hits, shape.k),
+                              other_set = draw(sampling, kOthers, section, shape.k - hits, others);
   parallel(threads, shape.chunks(), [&](size_t c) {
     const size_t n = shape.length(c);
     uint64_t* bits = keep + c * kChunk / kBlock;
-    kernel.top_mask(x + c * kChunk, n, top[c].cut, bits);
-    if (count_bits(bits, n) != top[c].count) throw Changed();
-    kernel.chosen(bits, n, top_set.data(), top[c].before, other_set.data(), c * kChunk - top[c].before);
+    kernel.top_mask(x + c * kChunk, n, top[c].threshold, bits);
+    if (count_bits(bits, n) != top[c].count) throw DataChanged();
+    kernel.keep_sampled(bits, n, top_set.data(), top[c].before, other_set.data(), c * kChunk - top[c].before);
   });
 }
 

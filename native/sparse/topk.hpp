@@ -1,4 +1,4 @@
-// Which k elements of each section have the largest magnitudes, exactly, in one read of the data.
+// Top-k selection: the k largest magnitudes of each section, exactly, usually in one read of the data.
 #pragma once
 #include <algorithm>
 #include <stdexcept>
@@ -8,17 +8,17 @@
 
 namespace cutlayer {
 
-constexpr size_t kChunk = 1 << 16;  // elements handed out at a time: a quarter of a megabyte
+constexpr size_t kChunk = 1 << 16;  // elements that a thread takes at a time: 256 KiB
 
 struct Chunk {
-  Cut cut;
-  uint64_t before;  // values of the section that lie before this chunk
-  uint64_t count;   // values of this chunk
+  Threshold threshold;
+  uint64_t before;  // top values of the section before this chunk
+  uint64_t count;   // top values in this chunk
 };
 
-// Encoders read the data twice. If another thread writes to them in between, counts no longer fit.
-struct Changed : std::runtime_error {
-  Changed() : std::runtime_error("changed") {}
+// Encoders read the data twice. Thrown if another thread has changed them in between, so that counts do not fit.
+struct DataChanged : std::runtime_error {
+  DataChanged() : std::runtime_error("changed") {}
 };
 
 inline uint64_t count_bits(const uint64_t* bits, size_t n) {
@@ -34,7 +34,7 @@ struct Shape {
   size_t length(size_t chunk) const { return std::min(kChunk, d - chunk * kChunk); }
 };
 
-struct Found {
+struct RowTop {
   uint32_t t;  // the smallest top magnitude, as bits
   uint32_t max_bits;
   bool negative;
@@ -48,8 +48,8 @@ struct Selection {
   bool negative = false;
 };
 
-// k of 1 .. d; more than kMaxFinite in max_bits means that the data are not finite and the rest is void.
-Found select_row(const float* x, const Shape& shape, int threads, Chunk* chunks);
+// 1 <= k <= d. If max_bits is above kMaxFinite, the data are not finite and the rest of the result is invalid.
+RowTop select_row(const float* x, const Shape& shape, int threads, Chunk* chunks);
 Selection select_top(const float* x, Shape shape, int threads);
 
 }  // namespace cutlayer

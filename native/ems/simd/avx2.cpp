@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ems/ems.hpp"
+#include "ems/kernels.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
@@ -16,11 +16,14 @@
 #define CUTLAYER_ISA 1
 namespace cutlayer {
 namespace avx2 {
+#include "ems/simd/lookup.inc"
+#include "ems/simd/quantize.inc"
 #include "ems/simd/predict.inc"
 #include "ems/simd/reconstruct.inc"
 #include "ems/simd/transpose.inc"
 #include "ems/simd/rans_decode.inc"
 #include "ems/simd/rans_encode.inc"
+#include "ems/simd/kernel_table.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "ems/ems.hpp"
+#include "ems/kernels.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
@@ -16,12 +16,15 @@
 #define CUTLAYER_ISA 2
 namespace cutlayer {
 namespace avx512 {
+#include "ems/simd/lookup.inc"
+#include "ems/simd/quantize.inc"
 #include "ems/simd/predict.inc"
 #include "ems/simd/unpadded.inc"
 #include "ems/simd/reconstruct.inc"
 #include "ems/simd/transpose.inc"
 #include "ems/simd/rans_decode.inc"
 #include "ems/simd/rans_encode.inc"
+#include "ems/simd/kernel_table.inc"
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -1,17 +1,20 @@
-// The inner loops of `ems` for any processor, and the choice among them.
+// The inner loops of `ems` for any processor, and the choice of an instruction set.
 #include <cmath>
 #include <cstring>
 
-#include "ems/ems.hpp"
+#include "ems/kernels.hpp"
 
 #define CUTLAYER_ISA 0
 namespace cutlayer {
 namespace generic {
+#include "ems/simd/lookup.inc"
+#include "ems/simd/quantize.inc"
 #include "ems/simd/predict.inc"
 #include "ems/simd/reconstruct.inc"
 #include "ems/simd/transpose.inc"
 #include "ems/simd/rans_decode.inc"
 #include "ems/simd/rans_encode.inc"
+#include "ems/simd/kernel_table.inc"
 }  // namespace generic
 const EmsKernels ems_generic = generic::ems_table;
 

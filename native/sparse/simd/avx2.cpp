@@ -1,14 +1,14 @@
 // The kernels for AVX2 and BMI2.
 #include <cstring>
 
-#include "sparse/kernels.hpp"
 #include "common/float16.hpp"
+#include "sparse/kernels.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
 
-// Everything below is compiled for these instructions; nothing above (the standard headers) is, so no
-// other file can end up with a function that its processor lacks.
+// All that follows is compiled for these instructions. The standard headers above are not, so that the linker cannot
+// give other files a function that their processor lacks.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
 #else

@@ -1,14 +1,14 @@
 // The kernels for AVX-512 (F, BW, DQ, VL).
 #include <cstring>
 
-#include "sparse/kernels.hpp"
 #include "common/float16.hpp"
+#include "sparse/kernels.hpp"
 
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
 
-// Everything below is compiled for these instructions; nothing above (the standard headers) is, so no
-// other file can end up with a function that its processor lacks.
+// All that follows is compiled for these instructions. The standard headers above are not, so that the linker cannot
+// give other files a function that their processor lacks.
 #if defined(__clang__)
 #pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl"))), apply_to = function)
 #else

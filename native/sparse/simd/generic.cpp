@@ -1,8 +1,8 @@
-// The kernels for any processor.
+// The kernels for any processor, and the choice of an instruction set.
 #include <cstring>
 
-#include "sparse/kernels.hpp"
 #include "common/float16.hpp"
+#include "sparse/kernels.hpp"
 
 #define CUTLAYER_ISA 0
 namespace cutlayer {
@@ -26,11 +26,11 @@ static const Kernels* best() {
   return &generic_kernels;
 }
 
-static const Kernels* chosen = nullptr;
+static const Kernels* forced = nullptr;
 
 const Kernels& kernels() {
   static const Kernels* const here = best();
-  return chosen ? *chosen : *here;
+  return forced ? *forced : *here;
 }
 
 bool force_kernels(const char* name) {
@@ -40,15 +40,15 @@ bool force_kernels(const char* name) {
 #endif
       &generic_kernels};
   if (!name) {
-    chosen = nullptr;
+    forced = nullptr;
     return true;
   }
-  // The list runs from the most to the least demanding: what stands after the best one runs here, too.
+  // The list is ordered from the most to the least demanding: this processor runs the best one and all after it.
   bool runs = false;
   for (const Kernels* k : all) {
     runs |= k == best();
     if (runs && std::strcmp(k->name, name) == 0) {
-      chosen = k;
+      forced = k;
       return true;
     }
   }
