@@ -42,10 +42,10 @@ class EntropyCodedMask(Codec):
     fixed_size: ClassVar[bool] = False
 
     bpe: float = fields.real(
-        0.0, 0, 64, "at most so many bits an element, header included", shown=False, travels=False
+        0.0, 0, 64, "at most so many bits an element, header included", shown=False, in_header=False
     )
     error: float = fields.real(
-        0.0, 0, 1, "at most this relative squared error, in the fewest bytes", shown=False, travels=False
+        0.0, 0, 1, "at most this relative squared error, in the fewest bytes", shown=False, in_header=False
     )
     ratio: float = ratio_field(0.995, shown=False)
     levels: int = fields.integer(0, 0, MAX_LEVELS, "levels below the top values", shown=False)
@@ -60,7 +60,7 @@ class EntropyCodedMask(Codec):
         "dct",
         "auto",
         help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better",
-        travels=False,
+        in_header=False,
     )
 
     def __post_init__(self) -> None:

@@ -112,29 +112,31 @@ class _Choice(Parameter):
 
 
 def real(
-    default: float, low: float, high: float, help: str, *, shown: bool = True, travels: bool = True
+    default: float, low: float, high: float, help: str, *, shown: bool = True, in_header: bool = True
 ) -> Any:
     """A number with low <= value < high.
 
-    With `travels=False` it is not in the header: only the encoder uses it.
+    With `in_header=False` it is not in the header: only the encoder uses it.
     """
-    return field(default=default, metadata={_KEY: _Real(help, shown, "d" if travels else "", low, high)})
+    return field(default=default, metadata={_KEY: _Real(help, shown, "d" if in_header else "", low, high)})
 
 
-def integer(default: int, low: int, high: int, help: str, *, shown: bool = True, travels: bool = True) -> Any:
-    """An integer with low <= value <= high. `travels`: see `real`."""
-    wire = ("B" if high < 1 << 8 else "I" if high < 1 << 32 else "Q") if travels else ""
+def integer(
+    default: int, low: int, high: int, help: str, *, shown: bool = True, in_header: bool = True
+) -> Any:
+    """An integer with low <= value <= high. `in_header`: see `real`."""
+    wire = ("B" if high < 1 << 8 else "I" if high < 1 << 32 else "Q") if in_header else ""
     return field(default=default, metadata={_KEY: _Integer(help, shown, wire, low, high)})
 
 
-def choice(default: str, *options: str, help: str, shown: bool = False, travels: bool = True) -> Any:
-    """One of a few words. `travels`: see `real`."""
-    return field(default=default, metadata={_KEY: _Choice(help, shown, "B" if travels else "", options)})
+def choice(default: str, *options: str, help: str, shown: bool = False, in_header: bool = True) -> Any:
+    """One of a few words. `in_header`: see `real`."""
+    return field(default=default, metadata={_KEY: _Choice(help, shown, "B" if in_header else "", options)})
 
 
 def seed() -> Any:
     """The seed of a codec's random choices. Decoding does not need it, so it is not in the header."""
-    return integer(0, 0, (1 << 64) - 1, "seed of the random choices", shown=False, travels=False)
+    return integer(0, 0, (1 << 64) - 1, "seed of the random choices", shown=False, in_header=False)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
@@ -204,16 +206,16 @@ def from_spec(cls: Any, text: str) -> Any:
 
 @cache
 def _layout(cls: Any) -> tuple[struct.Struct, list[tuple[str, Parameter]]]:
-    travelling = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
-    return struct.Struct("<" + "".join(p.wire for _, p in travelling)), travelling
+    stored = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
+    return struct.Struct("<" + "".join(p.wire for _, p in stored)), stored
 
 
 # All frames of a run have the same codec: the parameter block is cached, in both directions.
 @lru_cache(maxsize=256)
 def to_wire(codec: Any) -> bytes:
     """The parameter block of a frame."""
-    layout, travelling = _layout(codec.__class__)
-    return layout.pack(*(p.encode(getattr(codec, n)) for n, p in travelling))
+    layout, stored = _layout(codec.__class__)
+    return layout.pack(*(p.encode(getattr(codec, n)) for n, p in stored))
 
 
 def from_wire(cls: Any, block: bytes) -> tuple[Any, bytes]:
@@ -226,9 +228,9 @@ def from_wire(cls: Any, block: bytes) -> tuple[Any, bytes]:
 
 @lru_cache(maxsize=256)
 def _read(cls: Any, block: bytes) -> Any:
-    layout, travelling = _layout(cls)
+    layout, stored = _layout(cls)
     try:
-        values = zip(travelling, layout.unpack(block), strict=True)
+        values = zip(stored, layout.unpack(block), strict=True)
         return cls(**{n: p.decode(v) for (n, p), v in values})
     except (ValueError, ParameterError) as error:
         raise HeaderError(f"the parameters of {cls.name} are not valid: {error}") from None

@@ -1,4 +1,4 @@
-"""The transform of `ems`: fewer bits for smooth maps, and the same promises."""
+"""The DCT and PCA of `ems`: fewer bits for smooth maps, with rates and errors kept."""
 
 import math
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def encode(x: torch.Tensor, how: str) -> bytes:
     return cutlayer.codec(f"ems:{how}").encode(x)
 
 
-def test_the_cosines_are_cosines() -> None:
+def test_the_matrix_is_that_of_the_dct() -> None:
     for u in range(BLOCK):
         for i in range(BLOCK // 2):
             exact = math.sqrt(1 / 8) if u == 0 else math.cos(math.pi * u * (2 * i + 1) / 16) / 2
@@ -52,12 +52,12 @@ def test_a_rotation_keeps_lengths_and_gathers_energy(smooth: Smooth, channels: i
     )
     assert np.abs(found @ found.T - np.eye(channels)).max() < 1e-3
     energy = (found @ x.transpose(0, 1).flatten(1).double().numpy()) ** 2
-    if channels > 3:  # there are only three sources
+    if channels > 3:  # the maps are mixtures of three planes
         assert energy[:3].sum() > 0.98 * energy.sum()
 
 
 @pytest.mark.parametrize("shape", [(3, 5, 8, 8), (2, 3, 9, 17), (4, 13, 30)])
-def test_there_and_back(shape: tuple[int, ...]) -> None:
+def test_inverse_of_forward_is_the_identity(shape: tuple[int, ...]) -> None:
     x, where = torch.randn(shape, generator=torch.Generator().manual_seed(1)), section_shape(shape, 1)
     axes = channel_rotation(x.flatten(), where, 4.0)
     y = reference.ems_dct_forward(x.flatten(), where, axes)
@@ -93,7 +93,7 @@ def test_smooth_maps_take_fewer_bits(plain: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", ["smooth", "rough"])
-def test_auto_takes_what_is_better(plain: torch.Tensor, name: str) -> None:
+def test_auto_takes_the_better_one(plain: torch.Tensor, name: str) -> None:
     x = plain if name == "smooth" else torch.randn(9, 5, 16, 16, generator=torch.Generator().manual_seed(2))
     by_error = {how: encode(x, f"error=0.05,transform={how}") for how in ("none", "dct", "auto")}
     assert by_error["auto"] == min(by_error["none"], by_error["dct"], key=len)
@@ -106,7 +106,7 @@ def test_auto_takes_what_is_better(plain: torch.Tensor, name: str) -> None:
 @pytest.mark.parametrize(
     "x", [torch.rand(500), torch.rand(20, 30), torch.rand(4, 3, 7, 30), torch.rand(1, 200, 8, 8)]
 )
-def test_what_has_no_planes_or_too_many_is_coded_as_before(x: torch.Tensor) -> None:
+def test_without_planes_or_with_too_many_channels_elements_are_coded(x: torch.Tensor) -> None:
     for how in ("error=0.05", "bpe=3.0"):
         assert encode(x, f"{how},transform=dct") == encode(x, f"{how},transform=auto") == encode(x, how)
 
@@ -160,7 +160,7 @@ def test_a_sample_does_not_depend_on_its_batch_mates(smooth: Smooth) -> None:
 
 @pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
 @pytest.mark.parametrize("name", NAMES)
-def test_the_compiled_transform_gives_the_bits_of_the_reference(maps: Maps, name: str) -> None:
+def test_the_compiled_dct_gives_the_bits_of_the_reference(maps: Maps, name: str) -> None:
     from cutlayer import _native
     from cutlayer.codecs.kernels import native
 
@@ -185,7 +185,7 @@ def test_every_instruction_set_gives_the_bytes_of_the_reference(maps: Maps, name
     from cutlayer import _native
 
     x = maps[name][:2, ..., :9, :15]
-    x = (x if x.dim() == 3 else x[:, :2]).contiguous()  # the reference goes place by place
+    x = (x if x.dim() == 3 else x[:, :2]).contiguous()  # the reference decodes element by element
     with kernels.using("reference"):
         frame = encode(x, "error=0.03,transform=dct")
         decoded = cutlayer.decode(frame).numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Sections of transformed coefficients that nobody encoded: refused by name, or decoded to finite values."""
+"""Forged sections of DCT coefficients: refused with a named error, or decoded to finite values."""
 
 import math
 import struct

@@ -1,4 +1,4 @@
-"""Where no compiler was at installation, the PyTorch implementation takes over and says so once."""
+"""Without compiled kernels, the reference implementation is used, and one warning says so."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ from cutlayer.codecs.kernels import dispatch as kernels
 
 PROGRAM = """
 import sys, warnings
-sys.modules["cutlayer._native"] = None  # what an import of the missing extension amounts to
+sys.modules["cutlayer._native"] = None  # makes the import of the extension fail
 import torch, cutlayer
 from cutlayer.codecs.kernels import dispatch as kernels
 assert kernels.available() == ["reference"]

@@ -1,4 +1,4 @@
-"""What `ems` is made of: compiled kernels of every instruction set against the reference, piece by piece."""
+"""The compiled kernels of `ems`, for every instruction set, equal the reference, function by function."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +29,7 @@ SHAPES: dict[str, tuple[int, ...]] = {
     "sequences": (40, 65, 96),
     "line": (200_001,),
 }
-SCALED = 160.0  # parts in a unit: steps of 0.4
+SCALED = 160.0  # 64 / step, for a step of 0.4
 MOST = 5
 
 
@@ -60,7 +60,7 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize(("most", "scale"), [(MOST, SCALED), (70, 20 * SCALED)], ids=["few", "many"])
 @pytest.mark.parametrize("name", SHAPES)
-def test_pieces_agree(name: str, most: int, scale: float, native: Any) -> None:
+def test_each_function_equals_the_reference(name: str, most: int, scale: float, native: Any) -> None:
     x, levels, shape = data(name, most, scale)
     assert torch.equal(native.ems_quantize(x, scale, most, 3.0), levels)
     for of in (all_rows(shape), trial_rows(shape)):
@@ -109,7 +109,7 @@ def test_the_error_by_look_up_is_that_of_sums(name: str, activities: int, most: 
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("activities", [1, 16])
 @pytest.mark.parametrize("signed", [False, True])
-def test_elements_are_the_same_again(name: str, activities: int, signed: bool, native: Any) -> None:
+def test_dequantized_elements_are_equal(name: str, activities: int, signed: bool, native: Any) -> None:
     x, levels, shape = data(name)
     random = torch.Generator().manual_seed(5)
     table = np.random.default_rng(2).random((activities, MOST), np.float32)
@@ -126,7 +126,7 @@ def test_elements_are_the_same_again(name: str, activities: int, signed: bool, n
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_part_is_spread_over_all_rows(name: str) -> None:
+def test_trial_rows_are_spread_over_the_section(name: str) -> None:
     shape = section_shape(SHAPES[name], 1)
     of: TrialRows = trial_rows(shape)
     if of.where is None:
@@ -136,15 +136,15 @@ def test_a_part_is_spread_over_all_rows(name: str) -> None:
     assert of.shape.d < shape.d / 2 + of.shape.sample
     assert samples.min() >= 0
     assert samples.max() < shape.d // shape.sample
-    # As often at the upper half of planes as at the lower one, and of early samples as of late ones.
+    # Upper and lower halves of planes, and early and late samples, are equally frequent.
     if shape.height > 3:
         assert set(rows) == set(range(shape.height))
         assert abs((rows < shape.height / 2).mean() - 0.5) < 0.1
     assert abs((samples < shape.d // shape.sample / 2).mean() - 0.5) < 0.1
 
 
-def test_a_part_tells_the_rate_of_samples_that_differ() -> None:
-    # Every sixteenth sample is ten times as large: a part of whole samples would be far off.
+def test_trial_rows_estimate_the_rate_of_samples_that_differ() -> None:
+    # Every sixteenth sample is ten times as large: an estimate from whole samples would be far off.
     x = torch.randn(512, 6, 16, 16, generator=torch.Generator().manual_seed(1))
     x[::16] *= 10
     shape, x = section_shape(tuple(x.shape), 1), x.reshape(-1)

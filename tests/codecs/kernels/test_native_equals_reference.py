@@ -39,7 +39,7 @@ def spec(name: str, **parameters: st.SearchStrategy[object]) -> st.SearchStrateg
     return built.map(lambda p: f"{name}:" + ",".join(f"{k}={v}" for k, v in p.items()))
 
 
-# Whose reference does not go step by step through a row.
+# Codecs whose reference is fast.
 quick = st.one_of(
     spec("dense", dtype=values),
     spec(
@@ -168,7 +168,8 @@ def test_the_number_of_threads_does_not_show(text: str) -> None:
 
 
 def test_data_that_defeats_the_sampled_bracket() -> None:
-    # Only values that the sample misses are large, so the first guess of the threshold is far off.
+    # The large values are missing from the random sample, so the estimated bracket of the threshold is far
+    # off.
     x = torch.full((1, 400_000), 0.25)
     x[0, ::1000] = torch.arange(1, 401).float()
     for text in ("sp:ratio=0.999", "sp:ratio=0.9995", "ms:ratio=0.999,bits=2", "sp:ratio=0.9"):
@@ -178,11 +179,11 @@ def test_data_that_defeats_the_sampled_bracket() -> None:
         both(cutlayer.codec(text), heavy)
 
 
-def test_large_results_are_streamed_correctly() -> None:
+def test_streaming_stores_of_large_results() -> None:
     x = torch.randn(7_000_003, generator=torch.Generator().manual_seed(3))
     for text in ("ms:ratio=0.99,bits=2", "sp:ratio=0.9", "qu:bits=3"):
         frame = cutlayer.codec(text).encode(x)
         whole = cutlayer.decode(frame)
-        shifted = torch.empty(7_000_004)[1:]  # not aligned: written the ordinary way
+        shifted = torch.empty(7_000_004)[1:]  # not aligned: without streaming stores
         assert torch.equal(cutlayer.decode(frame, out=shifted), whole)
         assert math.isclose(float(whole[-1]), float(cutlayer.decode(frame)[-1]))

@@ -1,5 +1,4 @@
-"""Threads and processes: a tensor that another thread writes to gives an error at worst, and helpers serve
-whoever comes, also in a forked child."""
+"""Concurrent writes to a tensor give an error at worst. The thread pool serves concurrent calls and forks."""
 
 import os
 import signal
@@ -46,7 +45,7 @@ def test_ems_refuses_data_that_changed_between_its_two_reads(values: int) -> Non
 @pytest.mark.parametrize(
     "spec", ["ms", "ms:bits=5", "sp", "sp:ratio=0.99", "rt", "rk", "qu", "km", "ems", "ems:error=0.05"]
 )
-def test_a_tensor_in_flux_gives_a_frame_or_an_error(spec: str) -> None:
+def test_a_tensor_that_changes_meanwhile_gives_a_frame_or_an_error(spec: str) -> None:
     codec = cutlayer.codec(spec)
     x = torch.rand(4, 40_000)
     states = [torch.rand(4, 40_000), torch.zeros(4, 40_000), torch.full((4, 40_000), 9.0)]
@@ -94,12 +93,12 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_calls_at_the_same_time_share_the_helpers(two_threads: None) -> None:
+def test_concurrent_calls_share_the_thread_pool(two_threads: None) -> None:
     codec, x = cutlayer.codec("ems:bpe=1.0"), torch.rand(8, 8, 64, 64)
     expected = codec.encode(x)
 
     def work(_: int) -> bool:
-        torch.set_num_threads(2)  # which is a setting of each thread
+        torch.set_num_threads(2)  # a setting of each thread
         return codec.encode(x) == expected and torch.equal(cutlayer.decode(expected), again)
 
     again = cutlayer.decode(expected)
@@ -109,12 +108,12 @@ def test_calls_at_the_same_time_share_the_helpers(two_threads: None) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_child_has_helpers_of_its_own(two_threads: None) -> None:
+def test_a_forked_child_has_a_thread_pool_of_its_own(two_threads: None) -> None:
     codec, x = cutlayer.codec("ems:bpe=1.0"), torch.rand(8, 8, 64, 64)
-    expected = codec.encode(x)  # helpers are there, and asleep or waiting
+    expected = codec.encode(x)  # the pool has workers now
     child = os.fork()
     if child == 0:
-        signal.alarm(60)  # which ends a child that waits for helpers it does not have
+        signal.alarm(60)  # ends a child that waits for workers it does not have
         same = False
         try:
             same = codec.encode(x) == expected

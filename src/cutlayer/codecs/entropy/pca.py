@@ -1,6 +1,6 @@
 """PCA across channels (the KLT of a section): an orthogonal matrix that gathers the energy in few channels.
 
-It is fitted to each section and travels in it, as integers over 2^15. Row 0 is the axis of most energy, and
+It is fitted to each section and stored in it, as integers over 2^15. Row 0 is the axis of most energy, and
 so on.
 """
 
