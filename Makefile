@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
-NATIVE := $(wildcard native/*) CMakeLists.txt
+NATIVE := $(wildcard native/*/*.* native/*/*/*.*) CMakeLists.txt
 
 .PHONY: help install demo test lint types unit fuzz chaos bench clean
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.tools.bench import best, memcpy_seconds
 from cutlayer.training.provenance import provenance
 

@@ -28,10 +28,10 @@ from PIL import Image
 from torch import Tensor
 
 import cutlayer
-from cutlayer.codecs.entropy.geometry import geometry
-from cutlayer.codecs.entropy.layout import Cursor, parse
-from cutlayer.codecs.entropy.reader import LARGEST
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.layout import ByteReader, parse_header
+from cutlayer.codecs.entropy.section_reader import MAX_FINITE_BITS
+from cutlayer.codecs.entropy.section_shape import section_shape
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.split import relative_error
 from cutlayer.tools.bench import best
 from cutlayer.training.provenance import provenance
@@ -104,17 +104,17 @@ def image_codecs(x: Tensor, error: float) -> dict[str, Any]:
 
 def entropies(frame: bytes, x: Tensor) -> dict[str, float]:
     """Bits an element of a frame's mask: entropy without and with the model's classes, and as coded."""
-    info, shape = cutlayer.inspect(frame), geometry(tuple(x.shape), 1)
+    info, shape = cutlayer.inspect(frame), section_shape(tuple(x.shape), 1)
     native = kernels.kernels_for(x.device)
-    cursor = Cursor(memoryview(frame)[info.header_bytes :])
-    cursor.varint(len(frame))
-    section = parse(cursor, shape, 127, True, LARGEST[1])
-    cursor.take((section.tops * section.width + 7) // 8)
+    reader = ByteReader(memoryview(frame)[info.header_bytes :])
+    reader.varint(len(frame))
+    section = parse_header(reader, shape, 127, True, MAX_FINITE_BITS[1])
+    reader.take((section.tops * section.width + 7) // 8)
     assert section.model
     assert section.tables
-    at = info.header_bytes + cursor.at
+    at = info.header_bytes + reader.at
     how = (shape, section.levels, section.model, section.tables)
-    levels = native.ems_decode(frame, at, section.words, *how)
+    levels = native.ems_rans_decode(frame, at, section.words, *how)
     assert levels is not None
     _, histogram = native.ems_contexts(levels, shape, (0, shape.height), section.model, section.levels)
     classes = np.add.reduceat(histogram, section.tables.starts, axis=0)

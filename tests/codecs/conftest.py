@@ -1,4 +1,4 @@
-"""Feature maps for tests of codecs that look at the plane."""
+"""Smooth feature maps, for tests of the DCT."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import torch
 
 
 def _smooth(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Few sources, mixed into many channels, that change slowly over the plane."""
+    """Three smooth planes, mixed linearly into many channels, and a little noise."""
     generator = torch.Generator().manual_seed(seed)
     n, c, h, w = shape
     base = torch.randn(n, 3, h // 6 + 2, w // 6 + 2, generator=generator)
@@ -18,13 +18,13 @@ def _smooth(*shape: int, seed: int = 0) -> torch.Tensor:
 
 @pytest.fixture(scope="session")
 def smooth() -> Callable[..., torch.Tensor]:
-    """Makes maps of a shape and a seed."""
+    """A function that makes smooth maps of a shape and a seed."""
     return _smooth
 
 
 @pytest.fixture(scope="session")
 def maps() -> dict[str, torch.Tensor]:
-    """Maps that a transform makes smaller."""
+    """Maps on which the DCT saves bytes."""
     signed = _smooth(32, 6, 32, 40)
     odd = _smooth(30, 5, 35, 29).relu()
     return {"plain": signed.relu(), "signed": signed, "odd": odd, "3-d": signed[:, 0]}
@@ -32,5 +32,5 @@ def maps() -> dict[str, torch.Tensor]:
 
 @pytest.fixture(scope="session")
 def plain(maps: dict[str, torch.Tensor]) -> torch.Tensor:
-    """One of them, as it comes from a ReLU."""
+    """Maps after a ReLU."""
     return maps["plain"]

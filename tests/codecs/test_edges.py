@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 
 IMPLEMENTATIONS = kernels.available()
 ALL = [

@@ -1,4 +1,4 @@
-"""What `ems` promises: rates and errors that were asked for, the decoding of `ms`, and errors with names."""
+"""`ems` keeps the rates and errors asked for, decodes to the same as `ms`, and refuses malformed frames."""
 
 import math
 
@@ -6,16 +6,16 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.entropy.fit import fit
-from cutlayer.codecs.entropy.geometry import LINE, geometry
-from cutlayer.codecs.entropy.model import flat_model
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.entropy.context_model import default_model
+from cutlayer.codecs.entropy.least_squares import fit_weights
+from cutlayer.codecs.entropy.section_shape import ROW_LENGTH, section_shape
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import HeaderError, ParameterError, PayloadError
 from cutlayer.split import relative_error
 
 
 def smooth(*shape: int, seed: int = 0) -> torch.Tensor:
-    """Correlated in the plane and among channels: like a feature map before its ReLU."""
+    """Correlated in the plane and across channels: like a feature map before its ReLU."""
     generator = torch.Generator().manual_seed(seed)
     n, c, h, w = shape
     base = torch.randn(n, 4, h + 2, w + 2, generator=generator)
@@ -35,7 +35,7 @@ TENSORS = {
 
 
 def taken(name: str, scope: str) -> torch.Tensor:
-    """A tensor; of few samples where each is searched alone."""
+    """A test tensor, with few samples where each is a section."""
     return TENSORS[name] if scope == "tensor" or name == "1-d" else TENSORS[name][:3]
 
 
@@ -90,7 +90,7 @@ def test_it_decodes_to_what_ms_decodes_to_in_fewer_bytes(
 
 
 @pytest.mark.parametrize("rounding", ["floor", "nearest", "mean"])
-def test_it_is_never_larger_than_ms_and_heads(rounding: str) -> None:
+def test_it_exceeds_ms_by_section_headers_at_most(rounding: str) -> None:
     generator = torch.Generator().manual_seed(3)
     # Every level equally likely and independent: nothing to gain from coding.
     noise = torch.randint(0, 4, (30_000,), generator=generator).float() + 0.5
@@ -98,33 +98,37 @@ def test_it_is_never_larger_than_ms_and_heads(rounding: str) -> None:
         for scope in ("tensor", "sample"):
             ours = cutlayer.codec(f"ems:levels=3,ratio=0.75,rounding={rounding},scope={scope}").encode(x)
             theirs = cutlayer.codec(f"ms:bits=2,ratio=0.75,values=float16,scope={scope}").encode(x)
-            heads = 32 * (len(x) if scope == "sample" and x.dim() > 1 else 1)
-            assert len(ours) <= len(theirs) + heads + (48 if rounding == "mean" else 0)
+            headers = 32 * (len(x) if scope == "sample" and x.dim() > 1 else 1)
+            assert len(ours) <= len(theirs) + headers + (48 if rounding == "mean" else 0)
 
 
-def test_neighbours_and_channels_are_worth_their_bits() -> None:
+def test_contexts_save_bytes() -> None:
     frame = cutlayer.codec("ems:levels=6").encode(MAP)
     mixed = MAP.flatten()[torch.randperm(MAP.numel(), generator=torch.Generator().manual_seed(4))]
     alone = cutlayer.codec("ems:levels=6").encode(mixed.view_as(MAP))
     assert len(frame) < 0.8 * len(alone)
 
 
-def test_channels_learn_from_parents() -> None:
+def test_the_fit_finds_parent_channels() -> None:
     x = MAP.clone()
     x[:, 1::2] = x[:, ::2]  # every second channel repeats the one before
     levels = (x / x.max() * 5).to(torch.uint8).flatten()
-    shape = geometry(tuple(x.shape), 1)
-    model = fit(levels, shape, (0, shape.height), 6, True)
+    shape = section_shape(tuple(x.shape), 1)
+    model = fit_weights(levels, shape, (0, shape.height), 6, True)
     assert (model.distance[1::2] == 1).any(axis=1).all()
     assert (model.distance <= torch.arange(12)[:, None].numpy()).all()
 
 
-def test_a_tensor_too_small_for_a_fit_gets_the_flat_model() -> None:
-    shape = geometry((3, 2), 1)
-    assert fit(torch.zeros(6, dtype=torch.uint8), shape, (0, 1), 3, False).rows == flat_model().rows == 1
+def test_a_tensor_too_small_for_a_fit_gets_the_default_model() -> None:
+    shape = section_shape((3, 2), 1)
+    assert (
+        fit_weights(torch.zeros(6, dtype=torch.uint8), shape, (0, 1), 3, False).rows
+        == default_model().rows
+        == 1
+    )
 
 
-def test_the_mean_is_nearer_than_the_edge() -> None:
+def test_rounding_mean_has_less_error_than_nearest() -> None:
     mean, nearest = (
         relative_error(MAP, cutlayer.decode(cutlayer.codec(f"ems:levels=3,{how}").encode(MAP)))
         for how in ("rounding=mean", "rounding=nearest")
@@ -222,10 +226,10 @@ def test_an_error_below_what_values_leave_is_refused() -> None:
     assert torch.equal(y, TENSORS["2-d"][:4])
 
 
-def test_rows_of_a_tensor_without_rows() -> None:
-    found = geometry((3 * LINE + 5,), 1)
+def test_a_vector_is_divided_into_rows() -> None:
+    found = section_shape((3 * ROW_LENGTH + 5,), 1)
     assert (found.samples, found.lanes, found.blocks) == (4, 4, 1)
-    assert math.prod((found.channels, found.height, found.width)) == LINE
+    assert math.prod((found.channels, found.height, found.width)) == ROW_LENGTH
 
 
 def forged(frame: bytes, at: int, value: int) -> bytes:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import (
     ChecksumError,
     FrameError,

@@ -1,4 +1,4 @@
-"""Random choices have the distribution that they claim, and come from the generator that FORMAT.md names."""
+"""Random choices have the right distribution, and come from the Philox generator of FORMAT.md."""
 
 import itertools
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.codecs.reference import philox
 from cutlayer.codecs.reference.sparse import _top_draws
 
@@ -32,15 +32,15 @@ def test_native_words_are_the_same(first: int) -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), [(0, 5), (5, 5), (1, 1), (0, 0), (3, 1000), (997, 1000)])
-def test_a_set_has_as_many_places_as_asked_for(m: int, n: int) -> None:
+def test_a_random_subset_has_the_right_size(m: int, n: int) -> None:
     assert int(philox.draw(1, 2, 3, m, n).sum()) == m
 
 
-def test_places_of_a_set_beyond_31_bits_come_out_right() -> None:
+def test_positions_beyond_31_bits_are_right() -> None:
     low, high = philox.words(7, 3, 0, 0, 2, CPU).tolist()
     n = 2**32 - 1
     assert (
-        philox.places(torch.tensor([low]), torch.tensor([high]), n).item() == ((high << 32 | low) * n) >> 64
+        philox.scale_to(torch.tensor([low]), torch.tensor([high]), n).item() == ((high << 32 | low) * n) >> 64
     )
 
 

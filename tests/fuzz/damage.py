@@ -38,7 +38,7 @@ HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 <
 def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
     """Honest frames of all codecs, or only of one, and several shapes.
 
-    The large ones are there since `ems` decodes lanes in step only where there are many.
+    The large ones have enough lanes for the SIMD decoder of `ems`.
     """
     frames = []
     if only:
@@ -56,7 +56,7 @@ def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
 
 
 def sealed(frame: bytearray) -> bytes:
-    """With the right checksum and, half of the time, the right length: so that damage reaches the codecs."""
+    """The frame with the right checksum, so that the damage reaches the codecs."""
     if len(frame) >= layout.CHECKED_FROM:
         frame[4:8] = struct.pack("<I", zlib.crc32(frame[8:]))
     return bytes(frame)

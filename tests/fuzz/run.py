@@ -40,7 +40,7 @@ def main() -> int:
     from damage import corpus, damaged
 
     import cutlayer
-    from cutlayer.codecs.kernels import surface as kernels
+    from cutlayer.codecs.kernels import dispatch as kernels
     from cutlayer.errors import FrameError
 
     torch.set_num_threads(2)

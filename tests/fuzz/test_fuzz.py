@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 
 HERE = Path(__file__).parent
 

@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from cases import cases
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 
 if __name__ == "__main__":
     here = Path(__file__).parent

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.kernels import surface as kernels
+from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.codecs.registry import BUILT_IN
 
 HERE = Path(__file__).parent

@@ -1,6 +1,7 @@
-"""What compression at the cut does: errors, gradient bias, error bounds. Pure functions on tensors.
+"""The effect of compression at the cut: errors, gradient bias, error bounds (docs/analysis.md).
 
-Nothing here changes a model that it is given. docs/analysis.md shows each of them at work.
+Pure functions on tensors and models; models are copied, never changed. It knows codecs and split models, and
+must not know training runs, data sets or the network.
 """
 
 from cutlayer.analysis.bias import BiasTest, GradientError, bias_test, compare_gradients

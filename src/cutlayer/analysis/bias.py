@@ -1,4 +1,4 @@
-"""Gradient bias, the paper's subject: Theorem 1, Lemma 1 and the condition of Theorem 2, measured."""
+"""Measure gradient bias: Theorem 1, Lemma 1 and the condition of Theorem 2 of the paper."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cutlayer.errors import InputError
 
 @dataclass(frozen=True)
 class GradientError:
-    """A compressed gradient beside the true one."""
+    """A compressed gradient g^ compared with the true gradient g."""
 
     norm: float
     """||g^ - g||."""
     relative: float
     """||g^ - g|| / ||g||."""
     cosine: float
-    """Of the angle between g^ and g."""
+    """The cosine of the angle between g^ and g."""
     inner: float
     """<full, g^ - g> / ||full||^2. Theorem 2 gives the rate of uncompressed training where it is >= 0."""
     per_error: float
@@ -33,7 +33,10 @@ class GradientError:
 def compare_gradients(
     true: Gradient, compressed: Gradient, full: Gradient | None = None, part: str = "all"
 ) -> GradientError:
-    """Measure what compression did to a gradient. Without a `full` gradient, the true one stands for it."""
+    """Compare a compressed gradient with the true one.
+
+    Without a `full` gradient, the true one is used for it.
+    """
     g, h = true.vector(part), compressed.vector(part)
     f = g if full is None else full.vector(part)
     if not g.shape == h.shape == f.shape:
@@ -51,19 +54,20 @@ def compare_gradients(
 
 @dataclass(frozen=True)
 class BiasTest:
-    """Whether the mean of random vectors differs from what they should be.
+    """A test whether the mean of random vectors differs from a target.
 
-    Half of the draws choose a direction, in which the other half are then tested: the interval is a plain
-    one of independent numbers, however many dimensions there are. Where it lies above 0 there is bias; below
-    0 it can only lie by chance, because a bias would have turned the direction its own way.
+    The mean error of the first half of the draws gives a direction. The errors of the second half are
+    projected on it. These are independent numbers, so an ordinary confidence interval holds, whatever the
+    dimension. If it lies above 0, there is bias. It lies below 0 only by chance, because a bias points along
+    the direction.
     """
 
     along: Interval
     """The error along the direction, over the norm of the target."""
     size: float
-    """||E(v) - target|| / ||target||, estimated without the part that is noise; 0 if noise explains all."""
+    """||E(v) - target|| / ||target||, with the part due to noise subtracted; 0 if noise explains all."""
     noise: float
-    """The spread of one draw, over the norm of the target."""
+    """The standard deviation of one draw, over the norm of the target."""
     draws: int
 
     @property

@@ -1,4 +1,4 @@
-"""The paper's upper bounds of the squared error, over ||x||^2, and where Theorem 3 applies.
+"""The paper's upper bounds of the squared error, relative to ||x||^2, and the conditions of Theorem 3.
 
 In the paper's names: d elements of f bits; QU sends q1 bits each, SP keeps k1 values behind a 1-bit mask, MS
 keeps k2 behind a mask of q2 bits. alpha = ||values filtered by MS's top-k|| / ||x||.
@@ -35,7 +35,7 @@ def filtered(x: Tensor, k: int) -> tuple[float, float]:
     whole = math.sqrt(float(flat.square().sum(dtype=torch.float64)))
     if not whole:
         return 0.0, 0.0
-    # Not as a difference of sums, which would lose digits where little is filtered.
+    # A difference of sums would lose precision where little is filtered.
     flat[top.indices] = 0.0
     lost = math.sqrt(float(flat.square_().sum(dtype=torch.float64)))
     return lost / whole, float(top.values.min()) / whole
@@ -58,7 +58,7 @@ def bound_ms(d: int, k2: float, q2: int, alpha: float) -> float:
 
 
 def tight_ms(x: Tensor, k: int, q2: int) -> float:
-    """A bound that MS obeys whether it rounds down or to the nearest, and that can be below 1.
+    """A tighter bound for MS, for both roundings, that can be below 1.
 
     A filtered value t errs by at most min(t, s) with s = Top_min / (2^q2 - 1), so by t s at most in the
     square; the sum of all t is at most sqrt(d - k) times their norm. The paper's bound is this one with
@@ -69,7 +69,7 @@ def tight_ms(x: Tensor, k: int, q2: int) -> float:
 
 
 def tight_qu(x: Tensor, q1: int) -> float:
-    """The same for QU, for values that are not negative: the range stands for ||x||."""
+    """A tighter bound for QU, for values that are not negative: ||x|| is replaced by the range."""
     flat = x.detach().double().reshape(-1)
     whole = float(flat.norm())
     if not whole:
@@ -79,7 +79,7 @@ def tight_qu(x: Tensor, q1: int) -> float:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Theorem 3 for one tensor: its conditions, and the inequalities that it concludes."""
+    """Theorem 3 for one tensor: whether its conditions hold, and whether its conclusions do."""
 
     alpha: float
     alpha_below_half: bool
@@ -91,7 +91,7 @@ class Conditions:
     ms_below_sp: bool
     """The bound of MS is below that of SP at the same rate."""
     q2_for_sp: int | None
-    """The narrowest mask for which it is, with the same k2 and SP at that rate; None if there is none."""
+    """The smallest q2 at which the bound of MS is below that of SP, with the same k2; None if none is."""
 
 
 def conditions(alpha: float, d: int, k2: int, q2: int) -> Conditions:

@@ -1,4 +1,4 @@
-"""How far a tensor is from what arrives of it."""
+"""The error of a tensor under compression."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ def compression_error(x: Tensor, codec: Codec | Tensor, *, seed: int = 0) -> Com
         raise InputError(f"a tensor of shape {list(x.shape)} cannot be compared with one of {list(y.shape)}")
     rows = x.shape[0] if x.dim() else 1
     a, b = (t.detach().reshape(rows, -1) for t in (x, y))
-    # Millions of small squares are added up: in double, while the squares themselves need not be.
+    # Sums of millions of squares need double precision; the squares themselves do not.
     lost = (a - b).square_().sum(1, dtype=torch.float64)
     whole, missing = float(a.square().sum(dtype=torch.float64)), float(lost.sum())
     relative = missing / whole if whole else (0.0 if missing == 0 else float("inf"))

@@ -1,4 +1,4 @@
-"""The gradient of a split model on one batch, as it is and as it comes out under compression."""
+"""The gradient of a split model on one batch, with and without compression at the cut."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Gradient:
 
     @property
     def named(self) -> dict[str, Tensor]:
-        """All of them."""
+        """The gradients of both sides."""
         return {**self.client, **self.server}
 
     def vector(self, part: str = "all") -> Tensor:
@@ -57,11 +57,11 @@ def mean_gradient(gradients: Sequence[Gradient]) -> Gradient:
 
 
 class Probe:
-    """One batch at a split model: gradients under any codec, as often as wanted.
+    """One batch on a split model: computes its gradient under any codec, as often as needed.
 
-    `parts` is what `cutlayer.cut` gives: (client, server), or (head, body, tail) in a U-shape. The parts
-    are copied, so that neither weights nor batch-norm statistics of the model change, and used in the mode
-    (training or evaluation) that they are in. The client's forward pass is made once.
+    `parts` comes from `cutlayer.cut`: (client, server), or (head, body, tail) in a U-shape. The parts are
+    copied, so that neither weights nor batch-norm statistics of the model change, and keep their mode
+    (training or evaluation). The client's forward pass runs once.
 
     >>> probe = Probe(cutlayer.cut(model, "layer2"), images, labels)
     >>> true, biased = probe.gradient(), probe.gradient(cutlayer.codec("ms"))
@@ -78,7 +78,7 @@ class Probe:
     ) -> None:
         if len(parts) not in (2, 3):
             raise InputError(f"{len(parts)} parts: expected client and server, or head, body and tail")
-        # One copy of all parts together, so that what they share stays shared.
+        # One copy of all parts together, so that shared modules stay shared.
         self._parts = copy.deepcopy(nn.ModuleList(parts))
         self._labels, self._loss, self._seed = labels, loss, seed
         self._names = [
@@ -91,16 +91,16 @@ class Probe:
         """The smashed data of the batch."""
 
     def gradient(self, up: Codec | None = None, down: Codec | None = None, *, seed: int = 0) -> Gradient:
-        """The gradient with smashed data under `up`, and their gradients on the way back under `down`.
+        """The gradient with smashed data compressed by `up`, and the returned gradients by `down`.
 
-        The codec passes gradients straight through, as in training. In a U-shape the second crossing goes
-        the other way. The same `seed` gives the same random choices of the codecs.
+        Codecs are straight-through in the backward pass, as in training. In a U-shape the second cut has the
+        directions swapped. The same `seed` gives the same random choices of the codecs.
         """
         first = CutLayer(up, down, seed=seed)
         second = CutLayer(down, up, seed=seed + 1)
         parameters = [p for names in self._names for p in names.values()]
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            # Dropout and the like are no part of the comparison: they draw the same each time.
+            # Dropout and the like are not to be compared: they get the same random numbers each time.
             torch.default_generator.manual_seed(self._seed + 1)
             received = first(self.smashed)
             out = self._parts[1](received)

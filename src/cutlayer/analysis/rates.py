@@ -1,4 +1,4 @@
-"""Codecs at equal rates, by the paper's equations: q1 d = q2 d + f k2 = d + f k1, with f = 32."""
+"""Codecs of equal rate, by the paper's equations: q1 d = q2 d + f k2 = d + f k1, with f = 32."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def at_rate(name: str, bits: float) -> Codec:
     """The codec of a family (`qu`, `sp`, `rt`, `ms`, `ms-nearest`) that sends so many bits an element.
 
     `ms` takes the widest mask that leaves bits for top values; `qu` takes whole bits, rounded down. The
-    others keep as many values as fit behind a mask or, below two bits, beside their keys.
+    others keep as many values as fit with a mask or, below two bits, with keys.
 
     >>> str(at_rate("sp", 2.32))
     'sp:ratio=0.95875'

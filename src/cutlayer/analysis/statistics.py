@@ -1,4 +1,4 @@
-"""Confidence intervals and power laws: the few statistics that the experiments need."""
+"""Confidence intervals (Student, Wilson) and power-law fits, for the experiments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Interval
 
 
 def share_interval(hits: int, count: int, confidence: float = 0.95) -> Interval:
-    """A share of `count` independent trials with Wilson's interval, which is right near 0 and 1, too."""
+    """A proportion of `count` independent trials with Wilson's interval, accurate near 0 and 1, too."""
     if not 0 <= hits <= count or count == 0:
         raise InputError(f"{hits} hits of {count} trials: expected 0 <= hits <= trials, and a trial")
     z = NormalDist().inv_cdf((1 + confidence) / 2)

@@ -1,4 +1,9 @@
-"""Tensor codecs: a tensor in, a self-describing frame of bytes out, and back."""
+"""Tensor codecs: a tensor in, a self-describing frame of bytes out, and back.
+
+One file a codec; `frame` and `decode` handle frames, `fields` and `registry` spec strings, `entropy/` is what
+`ems` is made of, `kernels/` and `reference/` are the loops over elements. It must not know models, training
+or the network.
+"""
 
 from cutlayer.codecs.base import Codec
 from cutlayer.codecs.decode import FrameInfo, decode, inspect

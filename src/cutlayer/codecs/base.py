@@ -1,4 +1,4 @@
-"""What every codec is: its parameters, and a way from tensors to payloads and back."""
+"""The base class of codecs, and the context objects with which they write and read a frame."""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,16 +12,17 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs import fields, frame
-from cutlayer.codecs.kernels.surface import Kernels, kernels_for
+from cutlayer.codecs.kernels.dispatch import kernels_for
+from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import Source, source
 from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
 
-NAMED = 255  # the codec id of frames that carry their codec's name
+NAMED = 255  # the codec id of third-party codecs, whose frames carry the codec's name
 
 
 @dataclass(slots=True)
 class Writer:
-    """One frame in the making: what a codec needs beside the elements."""
+    """The context of encoding one frame: the input tensor, the kernels and the seed."""
 
     source: Source
     kernels: Kernels
@@ -30,19 +31,22 @@ class Writer:
     def open(
         self, codec: "Codec", payload: int, *, signed: bool = False, side: bytes = b""
     ) -> tuple[Any, int]:
-        """A frame with room for so many bytes, and where they go. `side` follows the parameters."""
+        """Allocate a frame for a payload of so many bytes. Returns it and the payload's offset.
+
+        `side` are bytes that follow the parameters in the header.
+        """
         block = codec.block() + side
         header = frame.build(codec.id, self.source.given.dtype, signed, self.source.shape, block, payload)
         return self.kernels.allocate(header, payload), len(header)
 
     def close(self, opened: Any) -> bytes:
-        """Seal the frame with its checksum."""
+        """Write the checksum, and give the finished frame."""
         return self.kernels.seal(opened, frame.CHECKED_FROM)
 
 
 @dataclass(slots=True)
 class Reader:
-    """One frame being decoded, its header checked."""
+    """The context of decoding one frame, whose header was checked."""
 
     data: memoryview
     header: frame.Header
@@ -57,7 +61,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Codec(ABC):
-    """A way to carry a tensor in few bytes.
+    """A codec: encodes tensors into frames and decodes them.
 
     Subclass it as a frozen dataclass whose fields come from `cutlayer.codecs.fields`, and give it a `name`,
     `payload_bytes`, `pack` and `unpack`; docs/codec-of-your-own.md shows one in twenty lines.
@@ -67,7 +71,7 @@ class Codec(ABC):
     id: ClassVar[int] = NAMED
     advice: ClassVar[str] = ""
     fixed_size: ClassVar[bool] = True  # whether the shape alone decides the payload's size
-    signs: ClassVar[bool] = True  # whether the payload depends on there being negative values
+    signs: ClassVar[bool] = True  # whether the payload differs for tensors with negative values
 
     def __post_init__(self) -> None:
         fields.validate(self)
@@ -76,11 +80,10 @@ class Codec(ABC):
         return fields.to_spec(self)
 
     def encode(self, x: Any, *, seed: int | None = None, generator: torch.Generator | None = None) -> bytes:
-        """A tensor or array as a frame.
+        """Encode a tensor or array as a frame.
 
-        Codecs that make random choices take them from `seed`, or from a seed that is drawn from
-        `generator`, or from their own parameter `seed`. The same seed gives the same bytes, so give each
-        batch its own.
+        Codecs that make random choices use `seed`, or a seed drawn from `generator`, or their own parameter
+        `seed`. The same seed gives the same bytes, so give each batch its own.
         """
         taken = source(x)
         return self.write(
@@ -89,7 +92,7 @@ class Codec(ABC):
         )
 
     def decode(self, data: Buffer, *, out: Any = None) -> Tensor:
-        """The tensor in a frame, whichever codec made it. See `cutlayer.decode`."""
+        """Decode a frame of any codec. See `cutlayer.decode`."""
         from cutlayer.codecs.decode import decode
 
         return decode(data, out=out)
@@ -99,37 +102,37 @@ class Codec(ABC):
         return self
 
     def bits_per_element(self, shape: tuple[int, ...], signed: bool = False) -> float:
-        """The payload's bits an element, header excluded. `signed`: for a tensor with negative values."""
+        """Bits an element of the payload, header excluded. `signed`: for a tensor with negative values."""
         return 8 * self.payload_bytes(tuple(shape), signed) / math.prod(shape)
 
     @abstractmethod
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
-        """The exact size of the payload for a tensor of that shape; the most, without `fixed_size`."""
+        """The exact size of the payload for a tensor of that shape; an upper limit if not `fixed_size`."""
 
     def side_bytes(self) -> int:
-        """How many bytes follow the parameters in the header. For built-in codecs."""
+        """How many bytes follow the parameters in the header. Only built-in codecs have any."""
         return 0
 
     def pack(self, x: Tensor, seed: int) -> bytes:
-        """The payload for elements of shape (sections, elements). For codecs that are not built in.
+        """Encode elements of shape (sections, elements) as a payload. Third-party codecs implement this.
 
         Random choices should depend on `seed` alone.
         """
         raise ParameterError(f"the codec {self.name} does not implement pack()")
 
     def unpack(self, payload: memoryview, shape: tuple[int, int], signed: bool) -> Tensor:
-        """The elements, as float32 of that shape, of a payload. For codecs that are not built in."""
+        """Decode a payload to float32 of that shape. Third-party codecs implement this."""
         raise ParameterError(f"the codec {self.name} does not implement unpack()")
 
     def sections(self, shape: tuple[int, ...]) -> tuple[int, int]:
-        """How many sections are coded alone, and how many elements each has."""
+        """The number of sections, each of which is coded independently, and the elements of each."""
         count = math.prod(shape)
         # A tensor of fewer than two dimensions has no batch, so it is one sample.
         rows = shape[0] if getattr(self, "scope", "tensor") == "sample" and len(shape) > 1 else 1
         return rows, count // rows
 
     def block(self) -> bytes:
-        """The parameter block of this codec's frames."""
+        """The parameter block in the header of this codec's frames."""
         own = fields.to_wire(self)
         if self.id != NAMED:
             return own
@@ -137,7 +140,7 @@ class Codec(ABC):
         return bytes([len(name)]) + name + own
 
     def write(self, x: Tensor, writer: Writer) -> bytes:
-        """Elements of shape (sections, elements) as a frame."""
+        """Encode elements of shape (sections, elements) as a frame. Built-in codecs override this."""
         finite(x, writer)
         payload = self.pack(x, writer.seed)
         signed = bool((x < 0).any())
@@ -152,12 +155,12 @@ class Codec(ABC):
         return writer.close(whole)
 
     def read(self, reader: Reader, out: Tensor) -> None:
-        """Decode into float32 of shape (sections, elements). Writes nothing if the payload is wrong."""
+        """Decode into float32 of shape (sections, elements). Writes nothing if the payload is malformed."""
         try:
             decoded = self.unpack(reader.payload, (out.shape[0], out.shape[1]), reader.header.signed)
         except CutlayerError:
             raise
-        except Exception as error:  # a stranger's codec met a stranger's bytes: anything may happen
+        except Exception as error:  # third-party code on untrusted bytes: anything may be raised
             raise PayloadError(f"{self}: the payload cannot be decoded: {error}") from error
         if decoded.shape != out.shape or not torch.isfinite(decoded).all():
             raise PayloadError(f"{self}: the payload does not decode to finite values of the shape")
@@ -177,31 +180,31 @@ class Codec(ABC):
 
 @lru_cache(maxsize=4096)
 def kept(ratio: float, d: int) -> int:
-    """How many of d elements a sparsification ratio leaves: floor((1 - ratio) d), at least one.
+    """The number k of kept elements: floor((1 - ratio) d), at least one.
 
-    The ratio counts as the decimal number it prints as, so 0.9 of 100 leaves 10 although the nearest
-    binary number to 0.9 would leave 9.
+    The ratio is taken as the decimal number that it prints as: 0.9 of 100 keeps 10, although the nearest
+    binary number to 0.9 would keep 9.
     """
     return max(1, math.floor((1 - Fraction(repr(ratio))) * d))
 
 
 def finite(x: Tensor, writer: Writer, wire: torch.dtype = torch.float32) -> None:
-    """Refuse a tensor that holds NaN or infinity, or what would be infinite on the wire."""
+    """Raise if a tensor holds NaN or infinity, or values that are infinite in the type `wire`."""
     accept(max(r.largest for r in writer.kernels.ranges(x.view(1, -1))), writer, wire)
 
 
 def accept(largest: float, writer: Writer, wire: torch.dtype = torch.float32, scale: float = 1.0) -> None:
-    """Raise unless the largest magnitude that a kernel met is finite, and stays so on its way.
+    """Raise unless the largest magnitude is finite, and stays finite in the frame and in the decoded tensor.
 
-    It travels as `wire`, multiplied by `scale`, and ends in the dtype of the tensor.
+    In the frame it is multiplied by `scale` and has the type `wire`; decoded, it has the dtype of the input.
     """
     if not math.isfinite(largest):
         raise writer.source.refuse()
     if wire is torch.float32 and scale == 1:
-        return  # nothing on the way is narrower than where it started
+        return  # no conversion narrows it
     given = writer.source.given.dtype
     if largest * scale < min(torch.finfo(wire).max, torch.finfo(given).max) / 2:
-        return  # far from the limit, which is usual, and faster to see than to try
+        return  # far below the limit, as usual: no need to try the conversion
     arrived = (torch.tensor(largest) * scale).to(wire).to(given)
     if not torch.isfinite(arrived):
         raise RangeError(

@@ -1,4 +1,4 @@
-"""From bytes to tensors: the one place that takes frames from others."""
+"""Decode and inspect frames: the one place where untrusted frames come in."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
-from cutlayer.codecs.kernels.surface import kernels_for
+from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import from_header
 from cutlayer.codecs.tensors import target
 from cutlayer.errors import ChecksumError, PayloadError
@@ -17,7 +17,7 @@ from cutlayer.errors import ChecksumError, PayloadError
 
 @dataclass(frozen=True)
 class FrameInfo:
-    """What `inspect` tells about a frame."""
+    """The header of a frame, as `inspect` returns it."""
 
     codec: str
     shape: tuple[int, ...]
@@ -29,7 +29,7 @@ class FrameInfo:
 
     @property
     def bits_per_element(self) -> float:
-        """All bits of the frame an element, header included."""
+        """Bits of the whole frame, header included, divided by the number of elements."""
         return 8 * (self.header_bytes + self.payload_bytes) / torch.Size(self.shape).numel()
 
 
@@ -61,7 +61,7 @@ def decode(
     subclass of FrameError, and then `out` is unchanged.
     """
     view = frame.view(data)
-    if not view.readonly:  # what was checked must not change before it is used
+    if not view.readonly:  # copied, so that nobody changes the bytes between check and use
         view = memoryview(bytes(view))
     header = frame.parse(view, max_elements)
     place = torch.device(device or "cpu") if out is None else None

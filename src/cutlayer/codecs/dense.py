@@ -8,13 +8,13 @@ from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, finite
-from cutlayer.codecs.kernels.surface import check
+from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, bytes_of, tensor_from
 
 
 @dataclass(frozen=True)
 class Dense(Codec):
-    """All elements, in float32, float16 or bfloat16."""
+    """Send all elements, in float32, float16 or bfloat16."""
 
     name: ClassVar[str] = "dense"
     id: ClassVar[int] = 1

@@ -1,8 +1,7 @@
-"""How a codec declares its parameters.
+"""Parameters of codecs: `real`, `integer`, `choice` and `seed` declare the fields of a codec's dataclass.
 
-A codec is a frozen dataclass. Each of its fields says, through one of the functions here, what values it
-takes and how it travels in a frame. Spec strings, validation, `cutlayer codecs` and the header's
-parameter block all derive from that.
+A declaration says which values are allowed and how the field is stored in a frame. Spec strings, validation,
+the command `cutlayer codecs` and the header's parameter block all derive from it.
 """
 
 import difflib
@@ -21,7 +20,10 @@ _KEY = "cutlayer"
 
 @_dataclass(frozen=True)
 class Parameter:
-    """What a field takes. `wire` is its struct format, or empty if it does not travel."""
+    """The declaration of a field.
+
+    `wire` is its struct format in the header, or empty if it is not stored there.
+    """
 
     help: str
     shown: bool
@@ -36,15 +38,15 @@ class Parameter:
         raise ValueError(text)
 
     def encode(self, value: Any) -> Any:
-        """What goes on the wire."""
+        """The value as it is stored in the header."""
         return value
 
     def decode(self, raw: Any) -> Any:
-        """What came from the wire."""
+        """The value from what is stored in the header."""
         return raw
 
     def describe(self) -> str:
-        """The allowed values, for people."""
+        """The allowed values, in words."""
         return ""
 
 
@@ -110,30 +112,35 @@ class _Choice(Parameter):
 
 
 def real(
-    default: float, low: float, high: float, help: str, *, shown: bool = True, travels: bool = True
+    default: float, low: float, high: float, help: str, *, shown: bool = True, in_header: bool = True
 ) -> Any:
-    """A number with low <= value < high. Without `travels`, only the encoder knows it."""
-    return field(default=default, metadata={_KEY: _Real(help, shown, "d" if travels else "", low, high)})
+    """A number with low <= value < high.
+
+    With `in_header=False` it is not in the header: only the encoder uses it.
+    """
+    return field(default=default, metadata={_KEY: _Real(help, shown, "d" if in_header else "", low, high)})
 
 
-def integer(default: int, low: int, high: int, help: str, *, shown: bool = True, travels: bool = True) -> Any:
-    """An integer with low <= value <= high. Without `travels`, only the encoder knows it."""
-    wire = ("B" if high < 1 << 8 else "I" if high < 1 << 32 else "Q") if travels else ""
+def integer(
+    default: int, low: int, high: int, help: str, *, shown: bool = True, in_header: bool = True
+) -> Any:
+    """An integer with low <= value <= high. `in_header`: see `real`."""
+    wire = ("B" if high < 1 << 8 else "I" if high < 1 << 32 else "Q") if in_header else ""
     return field(default=default, metadata={_KEY: _Integer(help, shown, wire, low, high)})
 
 
-def choice(default: str, *options: str, help: str, shown: bool = False, travels: bool = True) -> Any:
-    """One of a few words. Without `travels`, only the encoder knows it."""
-    return field(default=default, metadata={_KEY: _Choice(help, shown, "B" if travels else "", options)})
+def choice(default: str, *options: str, help: str, shown: bool = False, in_header: bool = True) -> Any:
+    """One of a few words. `in_header`: see `real`."""
+    return field(default=default, metadata={_KEY: _Choice(help, shown, "B" if in_header else "", options)})
 
 
 def seed() -> Any:
-    """The seed of a codec's random choices; not needed for decoding, so it does not travel."""
-    return integer(0, 0, (1 << 64) - 1, "seed of the random choices", shown=False, travels=False)
+    """The seed of a codec's random choices. Decoding does not need it, so it is not in the header."""
+    return integer(0, 0, (1 << 64) - 1, "seed of the random choices", shown=False, in_header=False)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """` (did you mean ...?)` if one of the known words is close, else nothing."""
+    """The hint ` (did you mean ...?)` if one of the known words is close, else an empty string."""
     near = difflib.get_close_matches(word, list(known), 1)
     return f" (did you mean {near[0]!r}?)" if near else ""
 
@@ -199,20 +206,20 @@ def from_spec(cls: Any, text: str) -> Any:
 
 @cache
 def _layout(cls: Any) -> tuple[struct.Struct, list[tuple[str, Parameter]]]:
-    travelling = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
-    return struct.Struct("<" + "".join(p.wire for _, p in travelling)), travelling
+    stored = [(n, p) for n, (_, p) in parameters(cls).items() if p.wire]
+    return struct.Struct("<" + "".join(p.wire for _, p in stored)), stored
 
 
-# Frames of a run differ in their payloads, not in their codecs: both directions are remembered.
+# All frames of a run have the same codec: the parameter block is cached, in both directions.
 @lru_cache(maxsize=256)
 def to_wire(codec: Any) -> bytes:
     """The parameter block of a frame."""
-    layout, travelling = _layout(codec.__class__)
-    return layout.pack(*(p.encode(getattr(codec, n)) for n, p in travelling))
+    layout, stored = _layout(codec.__class__)
+    return layout.pack(*(p.encode(getattr(codec, n)) for n, p in stored))
 
 
 def from_wire(cls: Any, block: bytes) -> tuple[Any, bytes]:
-    """The codec that a parameter block describes, and what is left of the block."""
+    """The codec that a parameter block describes, and the bytes that follow its parameters."""
     size = _layout(cls)[0].size
     if len(block) < size:
         raise HeaderError(f"the parameters of {cls.name} take {size} bytes, the header has {len(block)}")
@@ -221,9 +228,9 @@ def from_wire(cls: Any, block: bytes) -> tuple[Any, bytes]:
 
 @lru_cache(maxsize=256)
 def _read(cls: Any, block: bytes) -> Any:
-    layout, travelling = _layout(cls)
+    layout, stored = _layout(cls)
     try:
-        values = zip(travelling, layout.unpack(block), strict=True)
+        values = zip(stored, layout.unpack(block), strict=True)
         return cls(**{n: p.decode(v) for (n, p), v in values})
     except (ValueError, ParameterError) as error:
         raise HeaderError(f"the parameters of {cls.name} are not valid: {error}") from None

@@ -1,4 +1,4 @@
-"""The frame around a payload: FORMAT.md, "Layout". Headers only; codecs own what is inside."""
+"""Frame headers: built and parsed (FORMAT.md, "Layout"). Payloads belong to the codecs."""
 
 import math
 import struct
@@ -18,7 +18,7 @@ from cutlayer.errors import (
 
 MAGIC = b"\x89CUT"
 VERSION = 1
-CHECKED_FROM = 8  # the checksum, just before, covers all bytes from here on
+CHECKED_FROM = 8  # the checksum stands in the four bytes before this offset, and covers all bytes from it on
 MAX_RANK = 32
 MAX_ELEMENTS = (1 << 32) - 1
 DEFAULT_LIMIT = 1 << 28
@@ -30,7 +30,7 @@ _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 @dataclass(slots=True)
 class Header:
-    """What a frame says about itself."""
+    """The fields of a frame's header."""
 
     codec_id: int
     dtype: torch.dtype
@@ -54,7 +54,7 @@ def build(
     block: bytes,
     payload: int,
 ) -> bytes:
-    """A header with an empty checksum, for a payload of so many bytes."""
+    """Build a header for a payload of so many bytes. The checksum is 0 until the frame is sealed."""
     fixed = _FIXED.pack(
         MAGIC,
         0,
@@ -70,7 +70,7 @@ def build(
 
 
 def view(frame: Buffer) -> memoryview:
-    """The bytes of a frame, whatever holds them."""
+    """The bytes of a frame, from any object with a contiguous buffer."""
     try:
         data = memoryview(frame)
     except TypeError:
@@ -81,7 +81,7 @@ def view(frame: Buffer) -> memoryview:
 
 
 def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
-    """Read and check the header; the checksum and the payload are the caller's."""
+    """Read and check the header. The caller checks the checksum and the payload."""
     if len(data) < len(MAGIC) or data[: len(MAGIC)] != MAGIC:
         if len(data) < len(MAGIC) and MAGIC.startswith(bytes(data)):
             raise TruncatedFrameError(f"{len(data)} bytes are not even the start of a frame")
@@ -120,7 +120,7 @@ def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
 
 
 def stated_checksum(data: memoryview) -> int:
-    """The checksum that the frame carries."""
+    """The checksum in the header."""
     return int.from_bytes(data[CHECKED_FROM - 4 : CHECKED_FROM], "little")
 
 

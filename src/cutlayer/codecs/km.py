@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
-from cutlayer.codecs.kernels.surface import check
+from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import scope_field
 
 _GRID = 1 << 16
@@ -18,11 +18,11 @@ _GRID = 1 << 16
 
 @dataclass(frozen=True)
 class KMeans(Codec):
-    """Levels where the elements are: Lloyd's algorithm in one dimension.
+    """Quantize to centroids that Lloyd's algorithm finds in one dimension.
 
-    The elements are first placed on a grid of 2^16 levels. On the grid's histogram a step of Lloyd's
-    algorithm costs 2^bits operations whatever the size of the tensor, and sums are integers, so the
-    result does not depend on the order of the elements or the number of threads.
+    Elements are first rounded to a grid of 2^16 levels. On the grid's histogram a step of Lloyd's algorithm
+    costs 2^bits operations, whatever the size of the tensor. Sums are integers, so the result does not depend
+    on the order of elements or the number of threads.
     """
 
     name: ClassVar[str] = "km"
@@ -66,7 +66,10 @@ class KMeans(Codec):
 
 
 def lloyd(histogram: Tensor, clusters: int, iterations: int) -> tuple[list[float], bytes]:
-    """Centroids, in units of the grid, and the cluster of each of its levels."""
+    """Run Lloyd's algorithm on a histogram.
+
+    Returns centroids, in grid levels, and the cluster of each level.
+    """
     count = [0, *histogram.cumsum(0).tolist()]
     total = [0, *(histogram * torch.arange(_GRID)).cumsum(0).tolist()]
     centroids = [(j + 0.5) * (_GRID - 1) / clusters for j in range(clusters)]
@@ -85,6 +88,6 @@ def lloyd(histogram: Tensor, clusters: int, iterations: int) -> tuple[list[float
 
 
 def _ends(centroids: list[float]) -> list[int]:
-    """Where each cluster ends on the grid: half way to the next centroid; the half belongs to the lower."""
+    """Where each cluster ends on the grid: half way to the next centroid. A tie goes to the lower one."""
     half = [int((a + b) / 2) + 1 for a, b in pairwise(centroids)]
     return [*half, _GRID]

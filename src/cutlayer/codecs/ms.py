@@ -7,16 +7,16 @@ from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
-from cutlayer.codecs.kernels.surface import check
+from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import ratio_field, scope_field, values_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
 
 
 @dataclass(frozen=True)
 class MaskEncodedSparsification(Codec):
-    """Keep the k largest magnitudes exactly, and a few bits of everything else.
+    """Keep the k largest magnitudes exactly, and quantize all other elements to a few bits.
 
-    Every element gets a mask of `bits` bits. All ones marks a top value; any other mask m stands for
+    Every element gets a mask of `bits` bits. All ones marks a top value. Any other mask m decodes to
     m / (2^bits - 1) of the smallest top value.
     """
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
-from cutlayer.codecs.kernels.surface import check
+from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import scope_field
 
 _RANGE = struct.Struct("<ff")
@@ -16,7 +16,7 @@ _RANGE = struct.Struct("<ff")
 
 @dataclass(frozen=True)
 class Quantization(Codec):
-    """Evenly spaced levels between the smallest and the largest element."""
+    """Quantize to evenly spaced levels between the smallest and the largest element."""
 
     name: ClassVar[str] = "qu"
     id: ClassVar[int] = 2
@@ -39,7 +39,7 @@ class Quantization(Codec):
         return rows * ((d * self.bits + 7) // 8 + (_RANGE.size if self.scope == "sample" else 0))
 
     def side_bytes(self) -> int:
-        """The range, unless each section has its own."""
+        """The range (lo, hi) is in the header, unless each section has its own."""
         return 0 if self.scope == "sample" else _RANGE.size
 
     def write(self, x: Tensor, writer: Writer) -> bytes:

@@ -1,4 +1,4 @@
-"""Which codecs there are: the built-in ones in a table, others through entry points."""
+"""The registry of codecs: built-in ones in a literal table, others through entry points."""
 
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -64,7 +64,7 @@ def names() -> list[str]:
 
 
 def from_header(header: Header) -> tuple[Codec, bytes]:
-    """The codec of a frame, and what its parameter block holds beyond the parameters."""
+    """The codec of a frame, and the bytes that follow its parameters in the header."""
     cls, block = _class_of(header)
     found: Codec
     found, side = fields.from_wire(cls, block)

@@ -1,4 +1,4 @@
-"""`rk`: random-k."""
+"""`rk`: random-k sparsification, unbiased."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -8,12 +8,12 @@ from torch import Tensor
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Writer
 from cutlayer.codecs.sp import Sparsification
-from cutlayer.codecs.sparse import ANY, SparseCodec, ratio_field, scope_field, store_field, values_field
+from cutlayer.codecs.sparse import RANDOM, SparseCodec, ratio_field, scope_field, store_field, values_field
 
 
 @dataclass(frozen=True)
 class RandomK(SparseCodec):
-    """Keep any k elements, enlarged by d/k, so that the expectation is the tensor itself."""
+    """Keep k elements drawn uniformly, multiplied by d/k, so that the expectation is the tensor itself."""
 
     name: ClassVar[str] = "rk"
     id: ClassVar[int] = 6
@@ -27,7 +27,7 @@ class RandomK(SparseCodec):
 
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
-        return self._write(x, writer, ANY, enlarge=True)
+        return self._write(x, writer, RANDOM, enlarge=True)
 
     def deterministic(self) -> Codec:
         """Top-k: a fixed random set would always drop the same elements."""

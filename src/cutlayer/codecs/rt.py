@@ -22,8 +22,8 @@ from cutlayer.codecs.sparse import (
 class RandomizedTopK(SparseCodec):
     """Keep k elements drawn at random, most of them among the top k.
 
-    k draws without replacement with only two weights are two uniform subsets, once it is known how many
-    draws fell on top elements: so this costs one pass, not k.
+    There are only two weights: one for top elements, one for the others. Once it is known how many of the k
+    draws fall on top elements, both groups are uniform subsets. So the cost is O(d), not O(d k).
     """
 
     name: ClassVar[str] = "rt"

@@ -11,7 +11,7 @@ from cutlayer.codecs.sparse import TOP, SparseCodec, ratio_field, scope_field, s
 
 @dataclass(frozen=True)
 class Sparsification(SparseCodec):
-    """Keep the k largest magnitudes, drop the rest."""
+    """Keep the k largest magnitudes; all other elements become 0."""
 
     name: ClassVar[str] = "sp"
     id: ClassVar[int] = 3

@@ -1,4 +1,4 @@
-"""What goes in and comes out: any float tensor in, flat rows of float32 for the codecs."""
+"""Check input and output tensors, and bring inputs into contiguous float32, on which codecs work."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +36,7 @@ class Source:
         return tuple(self.given.shape)
 
     def refuse(self) -> InputError:
-        """The error for a tensor in which a kernel met something that is not finite."""
+        """The error for a tensor in which a kernel found NaN or infinity."""
         bad = ~torch.isfinite(self.given)
         if not bool(bad.any()):
             return RangeError(
@@ -75,7 +75,7 @@ def source(x: Any) -> Source:
 
 
 def target(out: Any, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """`out=` as a tensor that can take the result."""
+    """Check the argument `out=`, and give it as a tensor."""
     tensor = torch.from_numpy(out) if isinstance(out, np.ndarray) and out.flags.writeable else out
     if not isinstance(tensor, Tensor):
         raise OutputError(f"out= must be a tensor or a writable array, not {type(out).__name__}")

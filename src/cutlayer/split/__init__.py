@@ -1,4 +1,8 @@
-"""Cut models in halves: tensors, never bytes."""
+"""Split models: cut a model at a named module, and the client's and server's halves of a training step.
+
+It works on tensors. It must not know bytes, codecs (only the protocol `TensorCodec`), networks or training
+runs.
+"""
 
 from cutlayer.split.cut import cut
 from cutlayer.split.layer import Crossing, CutLayer, relative_error

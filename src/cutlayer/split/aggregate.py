@@ -1,6 +1,7 @@
-"""What is averaged over clients: gradients, weights, batch-norm statistics. Pure functions.
+"""Weighted means over clients of gradients, weights and batch-norm statistics. Pure functions.
 
-Sums run in client order, never in order of arrival: the result must not depend on the network.
+Callers add clients in client order, never in order of arrival, so that the result does not depend on the
+network.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ Weighting = Literal["clients", "samples"]
 
 
 def shares(samples: Sequence[int], weighting: Weighting) -> list[float]:
-    """Each client's weight in a mean: equal, as in the paper, or by how many samples it brought.
+    """The weight of each client in a mean: equal, as in the paper, or proportional to its number of samples.
 
     >>> shares([30, 10], "samples")
     [0.75, 0.25]
@@ -24,10 +25,10 @@ def shares(samples: Sequence[int], weighting: Weighting) -> list[float]:
 
 
 def add_weighted(total: Tensor | None, vector: Tensor, weight: float) -> Tensor:
-    """The sum so far (None before the first) plus weight times vector. `total` is written to.
+    """Add weight times vector to a running sum, in place; `total` is None before the first vector.
 
-    A mean over clients is made of these, one client at a time. One vector of weight 1 comes back bit for
-    bit, so a run with one client is plain training.
+    A mean over clients is one call for each client. A single vector of weight 1 is returned unchanged, so a
+    run with one client equals ordinary training bit for bit.
     """
     if total is None:
         return vector if weight == 1.0 else vector * weight

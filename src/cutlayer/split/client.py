@@ -1,8 +1,8 @@
-"""The client's half of a split model: head, and in a U-shape also the tail.
+"""The client's half of a split model: the head and, in a U-shaped model, the tail.
 
-`ClientModel` holds weights and optimizer. `ClientHalf` is one client's use of it: its batch-norm
-buffers and its batch in flight. Clients that hold the same weights at every step (gradients averaged
-each step) can share one `ClientModel` inside one process, so that a thousand of them fit in memory.
+`ClientModel` holds weights and optimizer. `ClientHalf` holds what belongs to one client: its batch-norm
+buffers and the batch between forward and backward. If gradients are averaged each step, all clients have the
+same weights and can share one `ClientModel` in one process, so that a thousand of them fit in memory.
 """
 
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ class ClientModel:
         self.parameters = [*self.head_parameters, *self.tail_parameters]
         self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
         self.parameter_names = [n for part in parts for n, p in part.named_parameters() if p.requires_grad]
-        # Where the buffers hang, so that those of one client can be exchanged for those of another.
+        # The dictionaries that hold the buffers, so that one client's buffers can replace another's.
         found = [
             (f"{prefix}.{name}".removeprefix("."), (module._buffers, name))
             for part in parts
@@ -45,11 +45,11 @@ class ClientModel:
         self.applied = -1
 
     def buffers(self) -> list[Tensor]:
-        """The buffers that hang in the model now."""
+        """The buffers that the model uses now."""
         return [buffer for place, name in self.slots if (buffer := place[name]) is not None]
 
     def hang(self, buffers: Sequence[Tensor]) -> None:
-        """Let the model use, and update, the given buffers."""
+        """Make the model use, and update, the given buffers."""
         for (place, name), buffer in zip(self.slots, buffers, strict=True):
             place[name] = buffer
 
@@ -66,7 +66,7 @@ class ClientModel:
 
 
 class ClientHalf:
-    """One client: turns batches into smashed data, and gradients of these into gradients of weights."""
+    """One client: computes smashed data from batches, and weight gradients from gradients of smashed data."""
 
     def __init__(self, model: ClientModel, *, shared: bool = False) -> None:
         self.model = model
@@ -77,13 +77,13 @@ class ClientHalf:
         self._smashed: Tensor | None = None
 
     def forward(self, images: Tensor) -> Tensor:
-        """The smashed data of a batch. What backward needs is kept until then."""
+        """The smashed data of a batch. The autograd graph is kept until `backward`."""
         self.hang()
         self._smashed = self.model.head(images)
         return self._smashed.detach()
 
     def backward(self, gradient: Tensor) -> None:
-        """From the gradient of the smashed data to `gradients`, those of the head's weights."""
+        """Backpropagate the gradient of the smashed data into `gradients`, those of the head's weights."""
         smashed, self._smashed = self._smashed, None
         if smashed is None:
             raise RuntimeError("backward without a forward before it")
@@ -97,7 +97,7 @@ class ClientHalf:
     def finish_forward(
         self, features: Tensor, targets: Tensor, mean_loss: Callable[[Tensor, Tensor], Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """U-shape: the tail on what the server made. The loss, and its gradient for the server."""
+        """U-shape: run the tail on the server's features. The loss, and its gradient for the server."""
         if self.model.tail is None:
             raise RuntimeError("this client has no tail")
         self.hang()
@@ -108,7 +108,10 @@ class ClientHalf:
         return loss.detach(), found[0]
 
     def gradient_vector(self) -> Tensor:
-        """The gradients of all weights, head first, once; a weight without a gradient counts as zeros."""
+        """The gradients of all weights as one vector, head first; missing ones are zeros.
+
+        Clears the gradients.
+        """
         found = zip(self.gradients, self.model.parameters, strict=True)
         vector = flatten([torch.zeros_like(p) if g is None else g for g, p in found])
         self.gradients = []
@@ -120,10 +123,10 @@ class ClientHalf:
         self.gradients = []
 
     def apply_mean(self, gradients: Callable[[], Tensor], lr: float, number: int) -> None:
-        """Update with averaged gradients. Asked again for a step that was applied, does nothing.
+        """Update with averaged gradients, once for each step `number`: a second call does nothing.
 
-        That makes repeated messages harmless, and lets sharers of one model all ask: the first one's
-        vector is used and the others' are not even decoded.
+        So repeated messages are harmless, and clients that share a model can all call it: `gradients` is
+        called, and the vector decoded, only the first time.
         """
         self.gradients = []
         if number > self.model.applied:
@@ -131,7 +134,7 @@ class ClientHalf:
             self.model.applied = number
 
     def weight_vector(self) -> Tensor:
-        """All weights."""
+        """All weights as one vector."""
         return flatten(self.model.parameters)
 
     def load_weights(self, vector: Tensor) -> None:
@@ -139,7 +142,7 @@ class ClientHalf:
         assign(self.model.parameters, vector)
 
     def buffer_vector(self) -> Tensor:
-        """Batch-norm statistics and other buffers."""
+        """Batch-norm statistics and other buffers as one vector."""
         return flatten(self.buffers)
 
     def load_buffers(self, vector: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""Divide a traced model into parts: which nodes stand in front of a cut, and what crosses it."""
+"""Divide a traced model into parts: find the graph nodes before a cut, and the value that crosses it."""
 
 import operator
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ def divide(model: nn.Module, end: str, start: str | None = None) -> list[Part]:
     """Divide a model behind the module `end` and, where given, in front of the module `start`."""
     names = [_canonical(model, name) for name in (end, start) if name is not None]
     traces = {mode: trace_around(model, names, training=mode) for mode in (True, False)}
-    # A tensor that forward makes without its input is frozen by the trace: look at it twice.
+    # A trace records a tensor that forward makes without its input as a constant: trace twice, and compare.
     again = [trace_around(model, names, training=m) for m, t in traces.items() if t.constants]
     constants = _steady_constants([*traces.values(), *again])
     graphs = {mode: _divide_graph(trace, names) for mode, trace in traces.items()}
@@ -23,13 +23,13 @@ def divide(model: nn.Module, end: str, start: str | None = None) -> list[Part]:
 
 
 def behind(trace: Trace, name: str) -> tuple[set[fx.Node], fx.Node]:
-    """The nodes in front of a cut behind that module, and the one value that crosses it."""
+    """For a cut after a module: the nodes before the cut, and the one value that crosses it."""
     call = _only_call(trace, name)
     front = _nodes_to(trace, call.last)
     items = list(call.output.users) if call.output else []
     if not all(_is_item(item) for item in items):
         items = []
-    front.update(items)  # `module(x)[0]`: picking from a tuple belongs to who made the tuple
+    front.update(items)  # `module(x)[0]`: indexing a tuple belongs to the part that made it
     crossing = _only_crossing(trace, front, f"behind '{name}'")
     if crossing not in [call.output, *items]:
         raise CutError(f"what '{name}' returns is not what the model goes on with.")
@@ -39,7 +39,7 @@ def behind(trace: Trace, name: str) -> tuple[set[fx.Node], fx.Node]:
 
 
 def before(trace: Trace, name: str) -> tuple[set[fx.Node], fx.Node]:
-    """The nodes in front of a cut before that module, and the one value that crosses it."""
+    """For a cut before a module: the nodes before the cut, and the one value that crosses it."""
     front = _nodes_to(trace, _only_call(trace, name).before)
     crossing = _only_crossing(trace, front, f"in front of '{name}'")
     if not _computes(front):
@@ -74,7 +74,7 @@ def _extract(nodes: list[fx.Node], fed: fx.Node | None, handed: fx.Node | None) 
         copies[fed] = graph.placeholder("smashed")
 
     def copy_of(node: fx.Node) -> fx.Node:
-        # Parameters are fetched by the part that reads them, wherever the trace met them first.
+        # A parameter goes to the part that reads it, wherever the trace found it first.
         if node not in copies and node.op == "get_attr":
             copies[node] = graph.node_copy(node)
         return copies[node]

@@ -1,4 +1,4 @@
-"""The cut as a layer: train under compression in one process."""
+"""`CutLayer`: the cut as a layer, to train under compression in one process."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from cutlayer.errors import InputError
 
 
 class TensorCodec(Protocol):
-    """What the layer asks of a codec."""
+    """The methods of a codec that the layer uses."""
 
     def encode(self, x: Any, *, seed: int | None = None) -> bytes:
         """A tensor as bytes."""
@@ -24,7 +24,7 @@ class TensorCodec(Protocol):
 
 @dataclass(frozen=True)
 class Crossing:
-    """What one tensor cost on its way across the cut."""
+    """Bytes and error of one tensor that crossed the cut."""
 
     bytes: int
     raw_bytes: int
@@ -33,16 +33,16 @@ class Crossing:
 
     @property
     def saving(self) -> float:
-        """How many times smaller than float32 the frame was."""
+        """The compression ratio: bytes as float32 divided by bytes of the frame."""
         return self.raw_bytes / self.bytes
 
 
 class CutLayer(nn.Module):
-    """Puts what passes through it on the wire and takes it off again.
+    """A layer that encodes and decodes its input, as if it crossed the network.
 
-    Forward gives `decode(encode(x))`. Backward passes the gradient straight through, as if the codec were the
-    identity; with `down`, the gradient is encoded and decoded, too. In eval mode codecs lose their random
-    choices. `last_up` and `last_down` tell bytes and error of the last batch.
+    Forward gives `decode(encode(x))`. Backward is a straight-through estimator: the gradient passes as if the
+    codec were the identity. With `down`, the gradient is encoded and decoded, too. In eval mode codecs are
+    deterministic. `last_up` and `last_down` have bytes and error of the last batch.
 
         >>> layer = CutLayer(up=cutlayer.codec("ms:ratio=0.99,bits=2"))
         >>> model = nn.Sequential(client, layer, server)
@@ -67,13 +67,13 @@ class CutLayer(nn.Module):
         self.down = down
         self.seed = seed
         self.measure = measure
-        # Forward passes in training mode. Random codecs draw anew for each; set it to resume exactly.
+        # Counts forward passes in training mode; each has its own seed. Set it to resume a run exactly.
         self.calls = 0
         self.last_up: Crossing | None = None
         self.last_down: Crossing | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        """The tensor as the other side receives it."""
+        """The tensor as the other side decodes it."""
         call = self.calls
         if self.training:
             self.calls += 1
@@ -85,7 +85,7 @@ class CutLayer(nn.Module):
         return f"up={self.up}, down={self.down}"
 
     def cross(self, codec: TensorCodec | None, x: Tensor, number: int) -> tuple[Tensor, Crossing]:
-        """Send one tensor over the cut."""
+        """Encode and decode one tensor, and measure its bytes and error."""
         raw = x.numel() * 4
         if codec is None:
             return x.view_as(x), Crossing(raw, raw, 0.0)
@@ -119,7 +119,7 @@ def relative_error(x: Tensor, y: Tensor) -> float:
 
 
 def mix(seed: int, number: int) -> int:
-    """A seed of its own for each number (SplitMix64)."""
+    """A separate seed for each number (SplitMix64)."""
     z = (seed + (number + 1) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF

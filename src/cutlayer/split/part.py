@@ -1,4 +1,4 @@
-"""A part of a cut model: a module that holds its share of the state under the original names."""
+"""`Part`: a part of a cut model as a module, with its parameters and buffers under their original names."""
 
 import copy
 from collections.abc import Callable, Iterable
@@ -32,7 +32,7 @@ class Part(nn.Module):
         try:
             output = self._cut_forwards[self.training](self, *inputs)
         except ValueError as error:
-            # PyTorch's own words, and no class of its own to catch.
+            # PyTorch raises a plain ValueError, so it is recognised by its message.
             if "more than 1 value per channel" not in str(error):
                 raise
             raise ModelError(
@@ -40,7 +40,7 @@ class Part(nn.Module):
                 "Let no batch have only one sample: drop the last, partial one (--set train.drop_last=true) "
                 "or change the batch size"
             ) from error
-        # A proxy stands for the tensor while a part is itself being cut.
+        # While a part is itself being cut, a torch.fx proxy takes the place of the tensor.
         if not (self._cut_last or isinstance(output, (torch.Tensor, fx.Proxy))):
             raise CutError(
                 f"what crosses the cut must be one tensor, but it is a {type(output).__name__}. "
@@ -50,15 +50,15 @@ class Part(nn.Module):
 
 
 def _writable(x: Any) -> Any:
-    # The part may begin with an in-place operation. Autograd refuses to write into a leaf, as a
-    # tensor fresh from the network is, and the sender may still need its own.
+    # The part may begin with an in-place operation. Autograd refuses to write into a leaf, such as a decoded
+    # tensor, and in one process the sender may still need its own.
     return x.clone() if isinstance(x, torch.Tensor) and x.is_leaf else x
 
 
 def assemble(
     model: nn.Module, graphs: dict[bool, list[fx.Graph]], constants: dict[str, torch.Tensor]
 ) -> list[Part]:
-    """Make modules of the parts' graphs (one list for each mode) and deal the state out to them."""
+    """Make modules of the parts' graphs (one list for each mode), and distribute the state among them."""
     count = len(graphs[False])
     parts = [Part(first=i == 0, last=i == count - 1) for i in range(count)]
     elsewhere: set[int] = set()
@@ -79,7 +79,7 @@ def assemble(
 
 
 def _targets(graphs: Iterable[fx.Graph]) -> list[str]:
-    # Short names first: a module that is called whole brings what lies under it.
+    # Short names first: a module that is called whole includes its submodules.
     ops = ("call_module", "get_attr")
     found = {str(node.target) for graph in graphs for node in graph.nodes if node.op in ops}
     return sorted(found, key=lambda name: (name.count("."), name))
@@ -108,7 +108,7 @@ def _attach(
             holder.add_module(atom, nn.Module())
         holder = holder.get_submodule(atom)
         if holder is source:
-            return  # came along with a module that was attached whole
+            return  # already there, as part of a module that was attached whole
     if last in source._modules:
         module = source.get_submodule(last)
         if id(module) in elsewhere and not module.state_dict():
@@ -142,7 +142,7 @@ def _check_ties(parts: list[Part]) -> None:
 
 
 def _deal_out_unused(model: nn.Module, parts: list[Part]) -> None:
-    """Give state that no graph reads to the part that has it under another name, or to the last."""
+    """Attach state that no graph reads: to the part that has it under another name, else to the last part."""
     owners = {id(t): p for p in parts for t in p.state_dict(keep_vars=True).values()}
     present = {name for part in parts for name in part.state_dict()}
     for name, tensor in model.state_dict(keep_vars=True).items():
@@ -154,7 +154,7 @@ def _deal_out_unused(model: nn.Module, parts: list[Part]) -> None:
 
 
 def _finish_holders(part: Part, model: nn.Module) -> None:
-    """Give the modules made for this part the mode and the order of those that they stand for."""
+    """Give the container modules made for this part the mode and the order of the original ones."""
     for name, holder in part.named_modules():
         if type(holder) is nn.Module or holder is part:
             source = model.get_submodule(name)
@@ -165,7 +165,7 @@ def _finish_holders(part: Part, model: nn.Module) -> None:
 
 
 def _sort(entries: dict[str, Any], like: dict[str, Any]) -> None:
-    # Sums over parameters, as in gradient clipping, depend on the order in the last bit.
+    # The last bit of sums over parameters, as in gradient clipping, depends on their order.
     order = {name: i for i, name in enumerate(like)}
     for name in sorted(entries, key=lambda name: order.get(name, len(order))):
         entries[name] = entries.pop(name)

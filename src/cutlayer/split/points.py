@@ -1,4 +1,4 @@
-"""Where a model can be cut, and what each cut costs."""
+"""`cut_points`: the valid cuts of a model, with shapes, parameters and multiply-adds on each side."""
 
 import math
 from collections.abc import Callable
@@ -94,7 +94,7 @@ _Side = Callable[[Trace, str], tuple[set[fx.Node], fx.Node]]
 
 
 def _outermost(trace: Trace, side: _Side) -> list[str]:
-    """One name a valid cut: that of the outermost module, in the order of the forward pass."""
+    """One name for each valid cut, that of the outermost module, in the order of the forward pass."""
     found: list[tuple[int, int, str]] = []
     order = {name: i for i, name in enumerate(trace.calls)}
     for name in sorted(trace.calls, key=lambda name: name.count(".")):
@@ -117,7 +117,7 @@ def _try_divide(model: nn.Module, name: str) -> list[Any] | None:
 
 
 class _Meter(fx.Interpreter):
-    """Runs a graph and keeps each node's tensor shape and the work done until then."""
+    """Runs a graph; records the shape of each node's tensor, and the FLOPs up to that node."""
 
     def __init__(self, module: nn.Module, graph: fx.Graph, counter: FlopCounterMode) -> None:
         super().__init__(module, graph=graph)
@@ -129,14 +129,15 @@ class _Meter(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         value = super().run_node(n)
         self.total = self.flops[n] = self._counter.get_total_flops()
-        # A tensor without storage keeps shape and type but not the memory.
+        # A meta tensor has shape and dtype, but no memory.
         self.values[n] = value.to("meta") if isinstance(value, torch.Tensor) else None
         return value
 
 
 def _measure(model: nn.Module, trace: Trace, inputs: tuple[torch.Tensor, ...]) -> _Meter:
     fast_attention = torch.backends.mha.get_fastpath_enabled()
-    # The counter does not know every fused attention, but it knows the products they are made of.
+    # The FLOP counter does not know every fused attention kernel, but it knows the matrix products of the
+    # plain one.
     torch.backends.mha.set_fastpath_enabled(False)
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     counter = FlopCounterMode(display=False)

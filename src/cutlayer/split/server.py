@@ -1,4 +1,4 @@
-"""The server's half of a split model: loss and gradients for the smashed data of many clients."""
+"""The server's half of a split model: loss and gradients for the smashed data of all clients."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -25,8 +25,8 @@ class ServerHalf:
 
     A step is: `train` once for each client in client order (or once with all batches fused), then
     `update`. In a U-shape the loss is the client's, so a batch takes `forward` and later `backward`.
-    Gradients that go back to a client are those of the client's own loss; the client's weight in the
-    mean only enters the server's own gradients.
+    The gradient that a client gets back is that of its own loss; its weight in the mean only enters the
+    server's own gradients.
     """
 
     def __init__(self, part: nn.Module, make_optimizer: MakeOptimizer, loss: Loss) -> None:
@@ -61,19 +61,19 @@ class ServerHalf:
         return losses, [g / w for g, w in zip(gradients, weights, strict=True)]
 
     def forward(self, key: int, smashed: Tensor) -> Tensor:
-        """U-shape: what goes on to the client's tail. `key` names the batch until its backward."""
+        """U-shape: the features for the client's tail. `key` identifies the batch until its backward."""
         smashed = smashed.detach().requires_grad_()
         features = self.part(smashed)
         self._in_flight[key] = (smashed, features)
         return features.detach()  # type: ignore[no-any-return]
 
     def backward(self, key: int, gradient: Tensor, weight: float = 1.0) -> Tensor:
-        """U-shape: from the gradient at the tail to that at the head."""
+        """U-shape: backpropagate the gradient at the tail's input to that at the head's output."""
         smashed, features = self._in_flight.pop(key)
         return self._collect(features, smashed, gradient, weight)
 
     def update(self, lr: float) -> None:
-        """One optimizer step with the gradients collected since the last."""
+        """One optimizer step with the gradients collected since the last update."""
         collected, self._collected = self._collected, None
         if collected is None or self.optimizer is None:
             return
@@ -85,7 +85,7 @@ class ServerHalf:
         self.optimizer.zero_grad()
 
     def discard(self) -> None:
-        """Forget a step that was begun, as when it has to be repeated."""
+        """Drop the gradients and batches of a step that was begun, so that it can be repeated."""
         self._collected = None
         self._in_flight.clear()
 

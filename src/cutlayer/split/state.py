@@ -1,4 +1,4 @@
-"""All tensors of a half by name, weights and optimizer alike, for checkpoints; and back."""
+"""The state of a half as named tensors, weights and optimizer, for checkpoints: get and restore."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,24 +11,24 @@ from cutlayer.split.server import ServerHalf
 
 
 def server_state(server: ServerHalf) -> dict[str, Tensor]:
-    """Everything that the server's half has learned."""
+    """The state of the server's half: weights, buffers and optimizer."""
     return _half_state([server.part], server.parameters, server.optimizer)
 
 
 def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
-    """Continue from what `server_state` gave."""
+    """Restore what `server_state` gave."""
     _load_half(state, [server.part], server.parameters, server.optimizer)
     server.discard()
 
 
 def client_state(half: ClientHalf) -> dict[str, Tensor]:
-    """Everything that a client's half has learned. Clients that share a model differ in buffers only."""
+    """The state of a client's half. Clients that share a model differ in buffers only."""
     half.hang()
     return _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
 
 
 def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
-    """Continue from what `client_state` gave after `number` steps."""
+    """Restore what `client_state` gave after `number` steps."""
     half.hang()
     _load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
     half.model.applied = number - 1
@@ -37,7 +37,7 @@ def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -
 def _half_state(
     parts: Sequence[nn.Module], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, Tensor]:
-    """Weights and buffers under `model.`, what the optimizer remembers under `optimizer.`."""
+    """Weights and buffers under `model.`, the optimizer's state under `optimizer.`."""
     state = {f"model.{name}": t for part in parts for name, t in part.state_dict().items()}
     if optimizer is not None:
         for i, parameter in enumerate(parameters):
@@ -53,7 +53,7 @@ def _load_half(
     parameters: Sequence[Tensor],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    """Put a half back into the state that `_half_state` gave."""
+    """Restore what `_half_state` gave."""
     for part in parts:
         own = part.state_dict()
         missing = [name for name in own if f"model.{name}" not in state]
@@ -74,12 +74,12 @@ def _load_half(
         kind, _, rest = name.partition(".")
         if kind == "optimizer":
             index, _, key = rest.partition(".")
-            # Its own memory, laid out as the weight: an optimizer writes into what it is given.
+            # A copy, in the memory format of the weight: an optimizer updates its state in place.
             weight = parameters[int(index)]
             memory = torch.empty_like(weight) if tensor.shape == weight.shape else torch.empty_like(tensor)
             optimizer.state.setdefault(weight, {})[key] = memory.copy_(tensor)
 
 
 def under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The entries below a prefix, without it."""
+    """The entries whose names begin with a prefix, without the prefix."""
     return {name[len(prefix) :]: t for name, t in state.items() if name.startswith(prefix)}

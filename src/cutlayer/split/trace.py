@@ -1,8 +1,8 @@
-"""Trace a model's forward pass into a graph that remembers where each module was called.
+"""Trace a model's forward pass with torch.fx into a graph that records where each module was called.
 
-Two kinds of trace serve two needs. `trace_around` opens only the modules that enclose a cut and
-calls every other one whole, so that what happens inside those (control flow, hooks, dropout) stays
-exactly as written. `trace_all` opens every module that can be opened, to find where cuts are valid.
+`trace_around` traces into the modules that enclose a cut only, and calls all others whole, so that what
+happens inside them (control flow, hooks, dropout) stays exactly as written. `trace_all` traces into every
+module that it can, to find where cuts are valid.
 """
 
 import inspect
@@ -28,7 +28,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Trace:
-    """A model's forward pass as a graph, with all calls of each opened or called module."""
+    """A model's forward pass as a graph, with all calls of each module in it."""
 
     graph: fx.Graph
     calls: dict[str, list[Call]]
@@ -36,7 +36,7 @@ class Trace:
 
 
 class _Tracer(fx.Tracer):
-    # Buffers become nodes too: arithmetic on a buffer is then traced, not frozen at today's values.
+    # Buffers become nodes, too: arithmetic on a buffer is then traced, and not evaluated while tracing.
     proxy_buffer_attributes = True
 
     def __init__(self, is_leaf: Callable[[nn.Module, str], bool]) -> None:
@@ -61,7 +61,7 @@ class _Tracer(fx.Tracer):
         return root_fn, [self.root, *(self.create_proxy("placeholder", n, (), {}) for n in names)]
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
-        # A graph does not record `with torch.no_grad()` or autocast; losing it would go unnoticed.
+        # A graph does not record `with torch.no_grad()` or autocast. Refuse, rather than lose it silently.
         if _global_mode() != self._mode:
             raise fx.proxy.TraceError("forward switches gradients or autocast on or off")
         return super().create_node(*args, **kwargs)
@@ -86,13 +86,13 @@ class _Tracer(fx.Tracer):
 
 
 def trace_around(model: nn.Module, names: Iterable[str], *, training: bool) -> Trace:
-    """Trace only the model itself and the modules that enclose those of the given names."""
+    """Trace into the model and the modules that enclose the named ones only."""
     opened = {".".join(name.split(".")[:depth]) for name in names for depth in range(name.count(".") + 1)}
     return _trace(model, _Tracer(lambda _, name: name not in opened), training)
 
 
 def trace_all(model: nn.Module) -> Trace:
-    """Trace into everything but PyTorch's own layers and modules that cannot be traced."""
+    """Trace into all modules but PyTorch's own layers and those that cannot be traced."""
     opaque: set[type[nn.Module]] = set()
     default = fx.Tracer()
     while True:
@@ -116,7 +116,7 @@ def _trace(model: nn.Module, tracer: _Tracer, training: bool) -> Trace:
         set_mode(model, training)
         try:
             graph = tracer.trace(model)
-        except Exception as error:  # user code runs on stand-in values here: anything can come
+        except Exception as error:  # user code runs on proxies here: anything can be raised
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             where = f" (in {tracer.failed.__name__})" if tracer.failed else ""
             raise CutError(
@@ -138,7 +138,7 @@ def set_mode(model: nn.Module, training: bool) -> None:
 
 @contextmanager
 def unchanged(model: nn.Module) -> Iterator[None]:
-    """Undo on leaving what was done to the modules' attributes, such as modes and stored values."""
+    """Restore all attributes of a model's modules, such as modes and stored values, afterwards."""
     saved = [(module, dict(module.__dict__)) for module in model.modules()]
     try:
         yield

@@ -1,4 +1,4 @@
-"""Many tensors as one vector and back, always in the same order, so that one frame carries them all."""
+"""Flatten many tensors into one vector, in a fixed order, so that one frame carries them; and back."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
-    """All elements in one float32 vector. Integers, such as batch counters, travel as numbers, too."""
+    """All elements in one float32 vector. Integers, such as batch counters, are converted, too."""
     if not tensors:
         return torch.empty(0)
     return torch.cat([t.detach().reshape(-1).to(torch.float32) for t in tensors])
@@ -23,7 +23,7 @@ def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
 
 
 def assign(targets: Sequence[Tensor], vector: Tensor) -> None:
-    """Write the pieces of a vector into the tensors."""
+    """Copy the pieces of a vector into the tensors."""
     with torch.no_grad():
         for target, piece in zip(targets, unflatten(vector, targets), strict=True):
             target.copy_(piece)

@@ -1,1 +1,5 @@
-"""What `ems` is made of beside its work on elements: shapes, models, statistics, sections, the search."""
+"""The parts of the codec `ems`: quantizer, context model, frequency tables, DCT, rate control, byte layout.
+
+It works on one section at a time and leaves all loops over elements to `codecs.kernels`. It must not know
+frame headers, spec strings, or which of the two implementations (native or reference) runs.
+"""

@@ -1,31 +1,26 @@
-"""What smooth maps are before they are coded: cosines of 8 x 8 blocks, of channels rotated into each other.
+"""The 8 x 8 DCT of `ems`: its constants, and the shape of the coefficients (FORMAT.md, "Transform").
 
-The rotation is fitted to each section: its first row gathers as much of the energy as one channel can, and so
-on. It travels in 1/2^15. Cosines are integers over 2^16, so that every machine has the same.
+Channels are also rotated by PCA (`pca`). The transform itself is done by the kernels.
 """
 
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.pca import MAX_CHANNELS
+from cutlayer.codecs.entropy.section_shape import SectionShape
 
 BLOCK = 8
-UNIT = 1 << 15  # what 1 is in a rotation
-MOST_CHANNELS = 128  # beyond, finding a rotation takes seconds
-# Coefficients are at most 2^80 (or the largest float16), as bits of each type of values, steps below 2^90:
-# no sum of theirs can overflow.
-LARGEST = (0x67800000, 0x7BFF, 0x6780)
-MOST_STEP = 2.0**90
-_PLACES = 1 << 14  # that a rotation is fitted to
-_SWEEPS = 6
-_SMALL = 1e-6  # entries off the diagonal that are left
+# The largest coefficient as the bits of each type of values (2^80, or the largest float16), and the limit of
+# steps: with these no sum can overflow.
+MAX_COEFFICIENT_BITS = (0x67800000, 0x7BFF, 0x6780)
+MAX_STEP = 2.0**90
 
 Array = NDArray[Any]
 
-# cos(pi u (2 i + 1) / 16) / 2, and 1 / sqrt(8) for u = 0, in 1/2^16. Places 4 to 7 mirror these.
+# The DCT-II matrix, frequency u by position i: cos(pi u (2 i + 1) / 16) / 2, or 1 / sqrt(8) for u = 0.
+# Integers over 2^16, so that every machine has the same. Positions 4 to 7 follow by symmetry.
 COSINES: Array = np.array(
     [
         [23170, 23170, 23170, 23170],
@@ -41,70 +36,17 @@ COSINES: Array = np.array(
 ) / np.float32(1 << 16)
 
 
-def transformable(shape: Geometry) -> bool:
-    """Whether a section has planes of at least one block, so that filling up blocks stays cheap."""
+def dct_applies(shape: SectionShape) -> bool:
+    """Whether a section can be transformed: planes of at least one block, and not too many channels."""
     large = shape.height >= BLOCK and shape.width >= BLOCK
-    return large and shape.channels <= MOST_CHANNELS and shape.d % shape.sample == 0
+    return large and shape.channels <= MAX_CHANNELS and shape.d % shape.sample == 0
 
 
-def coefficients(shape: Geometry) -> Geometry:
-    """How coefficients lie: each frequency of each rotated channel is a channel, each block an element."""
+def coefficient_shape(shape: SectionShape) -> SectionShape:
+    """The shape of a section's coefficients.
+
+    Each frequency of each rotated channel is a channel. Its plane has one element for each block.
+    """
     down, across = -(-shape.height // BLOCK), -(-shape.width // BLOCK)
     channels = shape.channels * BLOCK * BLOCK
-    return Geometry(shape.samples * channels * down * across, channels, down, across)
-
-
-def rotation(x: Tensor, shape: Geometry, largest: float) -> Array:
-    """The axes of a section's channels, by falling energy, in 1/UNIT; `largest` is its largest magnitude."""
-    planes = x.view(-1, shape.channels, shape.height * shape.width)
-    # Some places of all samples, in other columns of every row. (At the end of a row, the next begins.)
-    thin = planes.shape[0] * planes.shape[2] // _PLACES | 1
-    last = planes.shape[2] - shape.width
-    here, right, below = (
-        np.rint(planes[:, :, i : last + i : thin].cpu().numpy().astype(np.float64) * (32767.0 / largest))
-        for i in (0, 1, shape.width)
-    )
-    # Blocks take out what neighbours have in common, so that most bits go into how they differ.
-    parts = [
-        p.swapaxes(0, 1).reshape(shape.channels, -1) for p in (here, 3 * (right - here), 3 * (below - here))
-    ]
-    # Of integers, which float64 adds up exactly in whatever order.
-    energy: Array = np.sum([p @ p.T for p in parts], axis=0)
-    found: Array = np.rint(_axes(energy) * UNIT).clip(1 - UNIT, UNIT - 1).astype(np.int16)
-    return found
-
-
-def _axes(a: Array) -> Array:
-    """Nearly the eigenvectors of a symmetric matrix, as rows, by falling eigenvalue; always a rotation.
-
-    Jacobi's method, all disjoint pairs of a round at once: plain arithmetic and no library call, so that
-    every machine finds the same.
-    """
-    n = len(a)
-    even = n + n % 2  # one more row that nothing belongs to, so that all have a partner
-    work, vectors = np.zeros((even, even)), np.eye(even)
-    work[:n, :n] = a
-    order = np.arange(even)
-    for _ in range(_SWEEPS):
-        diagonal = np.diag(work)
-        if even < 2 or np.abs(work - np.diag(diagonal)).max() <= _SMALL * np.abs(diagonal).max():
-            break
-        for _ in range(even - 1):
-            p, q = order[: even // 2], order[even // 2 :][::-1]
-            _turn(work, vectors, p, q)
-            order = np.concatenate([order[:1], order[-1:], order[1:-1]])
-    rows: Array = vectors[:n, :n][np.argsort(-np.diag(work)[:n], kind="stable")]
-    return rows
-
-
-def _turn(a: Array, vectors: Array, p: Array, q: Array) -> None:
-    """Rotate the axes of each pair so that its entry off the diagonal vanishes."""
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        theta = (a[q, q] - a[p, p]) / (2 * a[p, q])
-        t = np.where(theta < 0, -1.0, 1.0) / (np.abs(theta) + np.sqrt(theta * theta + 1))
-    t = np.where(a[p, q] == 0, 0.0, t)[:, None]
-    c = 1 / np.sqrt(t * t + 1)
-    s = t * c
-    for rows in (vectors, a, a.T):
-        left, right = rows[p], rows[q]
-        rows[p], rows[q] = c * left - s * right, s * left + c * right
+    return SectionShape(shape.samples * channels * down * across, channels, down, across)

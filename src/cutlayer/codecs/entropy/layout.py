@@ -1,4 +1,4 @@
-"""A section of an `ems` payload as bytes (FORMAT.md, "ems"): what stands before and between the streams."""
+"""The byte layout of an `ems` section (FORMAT.md, "ems"): its header, written and parsed."""
 
 import struct
 from collections.abc import Iterable
@@ -10,96 +10,96 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.geometry import Geometry
-from cutlayer.codecs.entropy.model import FINE, NEIGHBOURS, PARENTS, Model
-from cutlayer.codecs.entropy.tables import CLASSES, SCALE, Tables
+from cutlayer.codecs.entropy.context_model import NEIGHBOURS, PARENTS, PREDICTIONS, ContextModel
+from cutlayer.codecs.entropy.frequency_tables import MAX_CLASSES, SCALE, FrequencyTables
+from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.errors import PayloadError
 
-SURROUNDINGS = 16  # of an element, where reconstruction tells them apart
-MOST_LEVELS = 127
-PARTS = 64  # of a step, in which elements are measured
-MOST_STEP = 2.0**120  # the largest level of the largest step must stay a float32
-STORED, CODED = 0, 1
-TRANSFORMED = 2  # what follows is the coefficients' own section
-ONE, OWN, SHARED = 0, 1, 2  # rows of weights: one, one for each channel, one with constants for each channel
+ACTIVITIES = 16  # values of an element's activity, where reconstruction points depend on it
+MAX_LEVELS = 127
+UNITS_PER_STEP = 64  # magnitudes are measured in fixed point, in 1/64 of a step
+MAX_STEP = 2.0**120  # the largest level of the largest step must still be a float32
+# The first byte of a section: how its mask is coded, or that it holds DCT coefficients.
+STORED, CODED, DCT = 0, 1, 2
+# Rows of weights in a context model: one; one for each channel; one, with a constant for each channel.
+ONE_ROW, ROW_PER_CHANNEL, SHARED_WEIGHTS = 0, 1, 2
 
 Array = NDArray[Any]
 
 
 @lru_cache
-def middle(levels: int) -> Array:
-    """Of each level, in parts of a step."""
-    found = np.arange(levels) * PARTS
-    found.setflags(write=False)  # all share it
+def level_centres(levels: int) -> Array:
+    """The centre of each level, in 1/64 of a step."""
+    found = np.arange(levels) * UNITS_PER_STEP
+    found.setflags(write=False)  # the cached array is shared
     return found
 
 
 @dataclass(frozen=True)
-class Means:
-    """Reconstruction at the means of levels: `offsets` (surroundings, levels) in 1/64 of a step."""
+class ReconstructionPoints:
+    """What each level decodes to, by the element's activity (the quantized sum of its neighbours' levels)."""
 
     step: float
-    offsets: Array  # int8
+    offsets: Array  # int8 (activities, levels): from the level's centre, in 1/64 of a step
 
-    def parts(self) -> Array:
-        """Where levels are decoded to, in 1/64 of a step (int64)."""
-        found: Array = middle(self.offsets.shape[1]) + self.offsets.astype(np.int64)
+    def units(self) -> Array:
+        """Reconstruction points in 1/64 of a step (int64)."""
+        found: Array = level_centres(self.offsets.shape[1]) + self.offsets.astype(np.int64)
         return found
 
-    def table(self) -> Array:
-        """The same as float32 values."""
-        found: Array = self.parts().astype(np.float32) * np.float32(np.float32(self.step) / np.float32(PARTS))
+    def values(self) -> Array:
+        """Reconstruction points as float32."""
+        unit = np.float32(np.float32(self.step) / np.float32(UNITS_PER_STEP))
+        found: Array = self.units().astype(np.float32) * unit
         return found
 
 
 @dataclass(frozen=True)
-class Section:
-    """All of a section but its streams."""
+class SectionHeader:
+    """What stands before the bit streams of a section."""
 
     levels: int
-    tops: int
+    tops: int  # number of top values
     low: int  # the smallest top magnitude, as bits of its type
-    width: int  # bits of a top value beyond that
-    means: Means | None  # none: levels are equal parts of the smallest top value, as in `ms`
-    model: Model | None  # none: the mask is stored
-    tables: Tables | None
-    words: tuple[int, ...] = ()  # 16-bit words of each block, its states included
+    width: int  # bits of a top value's distance from `low`
+    points: ReconstructionPoints | None  # None: levels are equal parts of the smallest top value, as in `ms`
+    model: ContextModel | None  # None: the mask is stored, not entropy-coded
+    tables: FrequencyTables | None
+    words: tuple[int, ...] = ()  # 16-bit words of each rANS block, its states included
+
+    def to_bytes(self) -> bytes:
+        """The header as it travels."""
+        out = bytearray([CODED if self.model else STORED, self.levels])
+        out += varint(self.tops) + varint(self.low)
+        out.append(self.width)
+        if self.points:
+            out += struct.pack("<fB", self.points.step, len(self.points.offsets))
+            out += self.points.offsets.astype(np.int8).tobytes()
+        if self.model and self.tables:
+            out += _model_bytes(self.model)
+            out.append(len(self.tables.starts))
+            out += bytes(self.tables.starts[1:])
+            out += varints(self.tables.frequencies[:, :-1].ravel().tolist())
+            out += varints(self.words)
+        return bytes(out)
 
 
-def head(section: Section) -> bytes:
-    """The bytes before the streams."""
-    out = bytearray([CODED if section.model else STORED, section.levels])
-    out += varint(section.tops) + varint(section.low)
-    out.append(section.width)
-    if section.means:
-        out += struct.pack("<fB", section.means.step, len(section.means.offsets))
-        out += section.means.offsets.astype(np.int8).tobytes()
-    if section.model and section.tables:
-        found = section.tables
-        out += _model_bytes(section.model)
-        out.append(len(found.starts))
-        out += bytes(found.starts[1:])
-        out += varints(found.frequencies[:, :-1].ravel().tolist())
-        out += varints(section.words)
-    return bytes(out)
-
-
-def _model_bytes(model: Model) -> bytes:
-    kind = SHARED if model.shared else OWN if model.rows > 1 else ONE
+def _model_bytes(model: ContextModel) -> bytes:
+    kind = SHARED_WEIGHTS if model.shared else ROW_PER_CHANNEL if model.rows > 1 else ONE_ROW
     rows = np.concatenate([model.weights.view(np.uint8), model.distance, model.parent.view(np.uint8)], axis=1)
     out = bytes([kind, model.distance.shape[1]])
-    if model.shared:  # the last channel has all parents
+    if model.shared:  # taken from the last channel, the only one that is sure to have all parents
         return out + rows[-1, 1:].tobytes() + rows[:, 0].tobytes()
     return out + rows.tobytes()
 
 
 def varint(value: int) -> bytes:
-    """FORMAT.md's varint."""
+    """An integer as an unsigned LEB128 varint."""
     return varints([value])
 
 
 def varints(values: Iterable[int]) -> bytes:
-    """Several of them."""
+    """Integers as varints, one after the other."""
     out = bytearray()
     for value in values:
         while value >= 0x80:
@@ -109,8 +109,8 @@ def varints(values: Iterable[int]) -> bytes:
     return bytes(out)
 
 
-class Cursor:
-    """Reads what a stranger wrote."""
+class ByteReader:
+    """Reads untrusted bytes from front to back; every read is checked."""
 
     def __init__(self, data: memoryview) -> None:
         self.data = data
@@ -119,7 +119,7 @@ class Cursor:
     def take(self, n: int) -> memoryview:
         """The next n bytes."""
         if n > len(self.data) - self.at:
-            raise wrong("it ends too early")
+            raise malformed("it ends too early")
         self.at += n
         return self.data[self.at - n : self.at]
 
@@ -147,95 +147,98 @@ class Cursor:
                     value |= byte << shift
                     at += 1
                     if byte == 0 or byte >= 0x80:
-                        raise wrong("a number is not in its shortest form, or too long")
+                        raise malformed("a number is not in its shortest form, or too long")
                 if value > most:
-                    raise wrong(f"a number is {value}, which is more than {most}")
+                    raise malformed(f"a number is {value}, which is more than {most}")
                 found.append(value)
         except IndexError:
-            raise wrong("it ends too early") from None
+            raise malformed("it ends too early") from None
         self.at = at
         return found
 
     def array(self, dtype: Any, *shape: int) -> Array:
-        """The next bytes as an array of its own."""
+        """The next bytes, copied into an array."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         return np.frombuffer(self.take(size), dtype).reshape(shape).copy()
 
 
-def parse(
-    cursor: Cursor,
-    shape: Geometry,
-    most_levels: int,
-    means: bool,
-    largest: int,
-    most_step: float = MOST_STEP,
-) -> Section:
-    """Read and check a section's head; the streams follow at the cursor. `largest`: of all value bits."""
-    coding, levels = cursor.byte(), cursor.byte()
-    if coding > CODED or not 1 <= levels <= most_levels:
-        raise wrong(f"coding {coding} with {levels} levels")
-    tops = cursor.varint(shape.d)
-    low = cursor.varint(largest)
-    width = cursor.byte()
-    if tops == 0 or width > largest.bit_length():
-        raise wrong(f"{tops} top values of {width} bits")
-    found = _means(cursor, levels, most_step) if means else None
+def parse_header(
+    reader: ByteReader,
+    shape: SectionShape,
+    max_levels: int,
+    mean: bool,
+    max_bits: int,
+    max_step: float = MAX_STEP,
+) -> SectionHeader:
+    """Read and check the header of a section; the reader then stands at its streams.
+
+    `mean`: there are reconstruction points (rounding `mean`). `max_bits`: the largest value, as bits.
+    """
+    coding, levels = reader.byte(), reader.byte()
+    if coding > CODED or not 1 <= levels <= max_levels:
+        raise malformed(f"coding {coding} with {levels} levels")
+    tops = reader.varint(shape.d)
+    low = reader.varint(max_bits)
+    width = reader.byte()
+    if tops == 0 or width > max_bits.bit_length():
+        raise malformed(f"{tops} top values of {width} bits")
+    points = _points(reader, levels, max_step) if mean else None
     if coding == STORED:
-        return Section(levels, tops, low, width, found, None, None)
-    model = _model(cursor, shape.channels)
-    tables = _tables(cursor, levels + 1)
-    # Each lane has two words of state, and no element takes more than one word.
-    words = tuple(cursor.varints(shape.blocks, 2 * shape.lanes + shape.d))
-    return Section(levels, tops, low, width, found, model, tables, words)
+        return SectionHeader(levels, tops, low, width, points, None, None)
+    model = _model(reader, shape.channels)
+    tables = _tables(reader, levels + 1)
+    # Each lane has a state of two words, and no element takes more than one word.
+    words = tuple(reader.varints(shape.blocks, 2 * shape.lanes + shape.d))
+    return SectionHeader(levels, tops, low, width, points, model, tables, words)
 
 
-def _means(cursor: Cursor, levels: int, most_step: float) -> Means:
-    step, surroundings = struct.unpack("<fB", cursor.take(5))
-    if not 0 < step < most_step or surroundings not in (1, SURROUNDINGS):
-        raise wrong(f"a step of {step} and {surroundings} kinds of surroundings")
-    return Means(step, cursor.array(np.int8, surroundings, levels))
+def _points(reader: ByteReader, levels: int, max_step: float) -> ReconstructionPoints:
+    step, activities = struct.unpack("<fB", reader.take(5))
+    if not 0 < step < max_step or activities not in (1, ACTIVITIES):
+        raise malformed(f"a step of {step} and {activities} activity classes")
+    return ReconstructionPoints(step, reader.array(np.int8, activities, levels))
 
 
-def _model(cursor: Cursor, channels: int) -> Model:
-    kind, parents = cursor.byte(), cursor.byte()
-    if kind > SHARED or parents > PARENTS:
-        raise wrong(f"{parents} parents of a channel")
+def _model(reader: ByteReader, channels: int) -> ContextModel:
+    kind, parents = reader.byte(), reader.byte()
+    if kind > SHARED_WEIGHTS or parents > PARENTS:
+        raise malformed(f"{parents} parents of a channel")
     rows = channels if kind else 1
     width = 1 + NEIGHBOURS + 2 * parents
-    if kind == SHARED:
+    if kind == SHARED_WEIGHTS:
         raw = np.empty((rows, width), np.uint8)
-        raw[:, 1:] = cursor.array(np.uint8, width - 1)
-        raw[:, 0] = cursor.array(np.uint8, rows)
+        raw[:, 1:] = reader.array(np.uint8, width - 1)
+        raw[:, 0] = reader.array(np.uint8, rows)
     else:
-        raw = cursor.array(np.uint8, rows, width)
+        raw = reader.array(np.uint8, rows, width)
     weights, distance = raw[:, : 1 + NEIGHBOURS], raw[:, 1 + NEIGHBOURS : 1 + NEIGHBOURS + parents]
     before_all = distance.astype(np.int64) > np.arange(rows)[:, None]
-    if kind == SHARED:
+    if kind == SHARED_WEIGHTS:
         distance[before_all] = 0
     elif before_all.any():
-        raise wrong("a channel depends on one that does not exist")
+        raise malformed("a channel depends on one that does not exist")
     parent = raw[:, 1 + NEIGHBOURS + parents :]
     weights, distance, parent = (np.ascontiguousarray(a) for a in (weights, distance, parent))
-    return Model(weights.view(np.int8), distance, parent.view(np.int8), kind == SHARED)
+    return ContextModel(weights.view(np.int8), distance, parent.view(np.int8), kind == SHARED_WEIGHTS)
 
 
-def _tables(cursor: Cursor, symbols: int) -> Tables:
-    classes = cursor.byte()
-    if not 1 <= classes <= CLASSES:
-        raise wrong(f"{classes} classes")
-    starts = [0, *cursor.take(classes - 1)]
-    if any(b <= a for a, b in pairwise(starts)) or starts[-1] >= FINE:
-        raise wrong("the classes are not in order")
-    known = cursor.varints(classes * (symbols - 1), SCALE)
+def _tables(reader: ByteReader, symbols: int) -> FrequencyTables:
+    classes = reader.byte()
+    if not 1 <= classes <= MAX_CLASSES:
+        raise malformed(f"{classes} classes")
+    starts = [0, *reader.take(classes - 1)]
+    if any(b <= a for a, b in pairwise(starts)) or starts[-1] >= PREDICTIONS:
+        raise malformed("the classes are not in order")
+    known = reader.varints(classes * (symbols - 1), SCALE)
     frequencies = np.array(known, np.int64).reshape(classes, symbols - 1)
     rest = SCALE - frequencies.sum(1, keepdims=True)
     if (rest < 0).any():
-        raise wrong(f"frequencies add up to more than {SCALE}")
-    return Tables(starts, np.concatenate([frequencies, rest], axis=1))
+        raise malformed(f"frequencies add up to more than {SCALE}")
+    return FrequencyTables(starts, np.concatenate([frequencies, rest], axis=1))
 
 
-def wrong(what: str) -> PayloadError:
-    """The error for a section that contradicts itself."""
+def malformed(what: str) -> PayloadError:
+    """The error for a section whose bytes break the rules of FORMAT.md."""
     return PayloadError(
         f"a section is malformed: {what}; the frame was damaged or forged before it was sealed"
     )

@@ -1,4 +1,4 @@
-"""From a wish, so many bytes or so little error, to a step between levels."""
+"""Rate control: find the quantizer step that meets a byte budget or an error bound, and encode with it."""
 
 import math
 from collections.abc import Callable
@@ -7,151 +7,155 @@ from dataclasses import replace
 import numpy as np
 from torch import Tensor
 
-from cutlayer.codecs.entropy.layout import MOST_LEVELS, Means
-from cutlayer.codecs.entropy.writer import Mask, SectionWriter
+from cutlayer.codecs.entropy.layout import MAX_LEVELS, ReconstructionPoints
+from cutlayer.codecs.entropy.section_writer import Mask, SectionWriter
 
 _TRIES = 6
-_WHOLE = 2  # further looks at all elements, at most, once a wish is met
-_CLOSE = 0.006  # a wish counts as met within this share
-_NEAR = 0.05  # steps so close share their means
-Made = tuple[bytes, int]  # a section and its levels
+_REFINEMENTS = 2  # passes over all elements, at most, once the error bound is met
+_TOLERANCE = 0.006  # a target counts as met within this share of it
+_SAME_POINTS = 0.05  # steps within this share of each other use the same reconstruction points
+Encoded = tuple[bytes, int]  # a section, and its number of levels
 
 
 def with_levels(writer: SectionWriter, levels: int, rounding: str) -> bytes:
-    """The section with so many levels, evenly up to Topmin."""
+    """Encode with a given number of levels, evenly spaced up to the smallest top value."""
     if rounding == "mean":
         step = writer.topmin / (levels - 0.5) if writer.topmin > 0 else 1.0
-        return _made(writer, writer.at_step(step, most=levels))[0]
-    found = writer.kernels.ems_equal_levels(writer.x, writer.topmin, levels, rounding == "nearest")
-    return writer.section(writer.marked(levels, found), None)
+        return _encode(writer, writer.mask_at(step, n_levels=levels))[0]
+    found = writer.kernels.ems_quantize_evenly(writer.x, writer.topmin, levels, rounding == "nearest")
+    return writer.section(writer.mask_from(levels, found), None)
 
 
-def within_bytes(writer: SectionWriter, budget: int) -> Made:
-    """The section of least error that takes at most so many bytes, or else a very small one."""
+def within_bytes(writer: SectionWriter, budget: int) -> Encoded:
+    """The section of least error in at most `budget` bytes; if none is found, the smallest section."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
-    step, slope = _for_bytes(writer, budget * (1 - 1.5 * _CLOSE))
-    model = writer.model_near(step)
+    step, slope = _step_for_bytes(writer, budget * (1 - 1.5 * _TOLERANCE))
+    model = writer.model_for(step)
     fitting: Mask | None = None
     for i in range(_TRIES):
-        mask = writer.at_step(step, model)
+        mask = writer.mask_at(step, model)
         if mask.bytes <= budget:
             fitting = mask
-            # The part on which steps are tried is not quite like the whole, but one correction is enough.
-            if mask.bytes >= budget * (1 - 4 * _CLOSE) or mask.most == MOST_LEVELS or i > 1:
+            # The trial rows are not quite like the whole section, but one correction is enough.
+            if mask.bytes >= budget * (1 - 4 * _TOLERANCE) or mask.n_levels == MAX_LEVELS or i > 1:
                 break
-        elif fitting or mask.most == 1:
-            break  # with something that fits in hand, one step too far is the end
-        step *= max(0.5, mask.bytes / (budget * (1 - _CLOSE))) ** (1 / min(max(-slope, 0.4), 2.5))
+        elif fitting or mask.n_levels == 1:
+            break  # a mask that fits is known, and this step was too small
+        step *= max(0.5, mask.bytes / (budget * (1 - _TOLERANCE))) ** (1 / min(max(-slope, 0.4), 2.5))
     if fitting:
-        made = _made(writer, fitting)
-        if len(made[0]) <= budget:
-            return made
-        made = _made(writer, writer.at_step(1.05 * fitting.step, model))  # the estimate was off
-        if len(made[0]) <= budget:
-            return made
+        encoded = _encode(writer, fitting)
+        if len(encoded[0]) <= budget:
+            return encoded
+        # The estimate of the size was too low.
+        encoded = _encode(writer, writer.mask_at(1.05 * fitting.step, model))
+        if len(encoded[0]) <= budget:
+            return encoded
     return _smallest(writer)
 
 
-def within_error(writer: SectionWriter, most: float) -> Made | None:
-    """The smallest section whose squared error is at most so much; none if no number of levels reaches it."""
+def within_error(writer: SectionWriter, bound: float) -> Encoded | None:
+    """The smallest section whose squared error is at most `bound`; None if even the most levels exceed it."""
     if writer.topmin == 0:
         return _smallest(writer)
-    if most <= 0:
+    if bound <= 0:
         return None
-    low, high = _range(writer)
-    # Over the logarithm of levels a unit, so that errors fall.
-    found, slope = _seek(
-        lambda u: math.log(max(1e-300, writer.trial_error(math.exp(-u)))),
-        math.log(most * (1 - _CLOSE)),
+    low, high = _step_range(writer)
+    # The search is over u = -log(step), so that the error falls.
+    found, slope = _secant_search(
+        lambda u: math.log(max(1e-300, writer.estimate_error(math.exp(-u)))),
+        math.log(bound * (1 - _TOLERANCE)),
         (-high, -low),
         -math.log(writer.first_step),
         -2.0,
     )
-    step, last, used = math.exp(-found), (0.0, 0.0), -1.0
-    best: tuple[tuple[float, int, Tensor], Means] | None = None
-    means: Means | None = None
-    measured = 0.0  # the step at which they were
+    step, last, best_error = math.exp(-found), (0.0, 0.0), -1.0
+    best: tuple[tuple[float, int, Tensor], ReconstructionPoints] | None = None
+    points: ReconstructionPoints | None = None
+    fitted_at = 0.0  # the step to which the points were fitted
     for i in range(4 * _TRIES):
-        levels = writer.levels_at(step)
-        # In parts of a step, means hardly depend on it.
-        if means and abs(step / measured - 1) < _NEAR and levels[1] == means.offsets.shape[1]:
-            means = replace(means, step=float(np.float32(levels[0])))
+        levels = writer.quantize(step)
+        # Relative to the step, reconstruction points hardly depend on it.
+        if points and abs(step / fitted_at - 1) < _SAME_POINTS and levels[1] == points.offsets.shape[1]:
+            points = replace(points, step=float(np.float32(levels[0])))
         else:
-            means, measured = writer.means(*levels), step
-        left = writer.error(*levels, means)
-        # A part of a step is how exactly elements are measured: allow for it.
-        fits = left * 1.001 <= most
-        if fits and left > used:
-            best, used = (levels, means), left
-            if left >= (1 - 3 * _CLOSE) * most:
+            points, fitted_at = writer.fit_points(*levels), step
+        error = writer.error(*levels, points)
+        # A margin for the precision of 1/64 of a step, with which the error is measured.
+        fits = error * 1.001 <= bound
+        if fits and error > best_error:
+            best, best_error = (levels, points), error
+            if error >= (1 - 3 * _TOLERANCE) * bound:
                 break
-        if not fits and levels[1] == MOST_LEVELS:
+        if not fits and levels[1] == MAX_LEVELS:
             break
-        if best and i >= _WHOLE:
+        if best and i >= _REFINEMENTS:
             break
-        if left > 0:
-            # The part made it look better or worse than it is; two of the whole tell how fast it grows.
-            here = math.log(step), math.log(left)
+        if error > 0:
+            # The trial rows gave only an estimate. Two errors of the whole section give the slope.
+            here = math.log(step), math.log(error)
             if i and abs(here[0] - last[0]) > 1e-4:
                 slope = -(here[1] - last[1]) / (here[0] - last[0])
             last = here
-            aim = ((1 - 1.5 * _CLOSE) * most / left) ** (1 / min(max(-slope, 0.5), 2.0))
+            factor = ((1 - 1.5 * _TOLERANCE) * bound / error) ** (1 / min(max(-slope, 0.5), 2.0))
         else:
-            aim = 2.0
-        step *= aim if fits else min(0.998, aim)
+            factor = 2.0
+        step *= factor if fits else min(0.998, factor)
     if not best:
         return None
-    mask = writer.measured(*best[0], writer.whole, writer.fitted(best[0][0]))
-    return writer.section(mask, best[1]), mask.most
+    mask = writer.make_mask(*best[0], writer.all_rows, writer.fit_model(best[0][0]))
+    return writer.section(mask, best[1]), mask.n_levels
 
 
-def _made(writer: SectionWriter, mask: Mask) -> Made:
-    return writer.section(mask, writer.means(mask.step, mask.most, mask.levels)), mask.most
+def _encode(writer: SectionWriter, mask: Mask) -> Encoded:
+    points = writer.fit_points(mask.step, mask.n_levels, mask.levels)
+    return writer.section(mask, points), mask.n_levels
 
 
-def _smallest(writer: SectionWriter) -> Made:
-    """Only zeros and top values."""
-    return _made(writer, writer.at_step(2 * writer.topmin if writer.topmin > 0 else 1.0))
+def _smallest(writer: SectionWriter) -> Encoded:
+    """The section with one level: zeros and top values."""
+    return _encode(writer, writer.mask_at(2 * writer.topmin if writer.topmin > 0 else 1.0))
 
 
-def _range(writer: SectionWriter) -> tuple[float, float]:
-    """The logarithms of the steps that make sense: from the most levels to one."""
-    return math.log(writer.topmin / (MOST_LEVELS - 0.5)), math.log(writer.topmin * 2)
+def _step_range(writer: SectionWriter) -> tuple[float, float]:
+    """The logarithms of the smallest and the largest useful step: those of the most levels, and of one."""
+    return math.log(writer.topmin / (MAX_LEVELS - 0.5)), math.log(writer.topmin * 2)
 
 
-def _for_bytes(writer: SectionWriter, budget: float) -> tuple[float, float]:
+def _step_for_bytes(writer: SectionWriter, budget: float) -> tuple[float, float]:
+    """The step whose estimated size meets the budget, and d log(size) / d log(step) there."""
+
     def size(at: float) -> float:
-        return math.log(writer.trial(math.exp(at)).bytes)
+        return math.log(writer.estimate(math.exp(at)).bytes)
 
-    # From one step, a first guess by the usual slope.
+    # A first guess from one step and the usual slope.
     known = math.log(writer.first_step)
     guess = known + (size(known) - math.log(budget)) / 0.8
-    low, high = _range(writer)
-    at, slope = _seek(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
+    low, high = _step_range(writer)
+    at, slope = _secant_search(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
     return math.exp(at), slope
 
 
-def _seek(
+def _secant_search(
     value: Callable[[float], float], target: float, within: tuple[float, float], first: float, slope: float
 ) -> tuple[float, float]:
-    """Where a falling value comes to the target, nearly but not above it, or the upper end of the range; and
-    how steeply it falls there.
+    """Where a falling function comes closest to the target without exceeding it, and its slope there.
 
-    Logarithms of sizes and errors over those of steps are nearly lines, so that a few secants find the
-    place. Where they jump, the interval that is left is halved.
+    Returns the upper end of the range if the function exceeds the target everywhere. Log size and log error
+    are nearly linear in log step, so a few secant steps suffice. Where the function jumps, bisection takes
+    over.
     """
     (low, high), at = within, first
     known: list[tuple[float, float]] = []
     for i in range(3 * _TRIES):
         found = value(at)
         known.append((at, found))
-        if target - _CLOSE <= found <= target or high - low < 1e-3:
+        if target - _TOLERANCE <= found <= target or high - low < 1e-3:
             break
         low, high = (max(low, at), high) if found > target else (low, min(high, at))
         if len(known) > 1 and at != known[-2][0]:
-            steeper = (found - known[-2][1]) / (at - known[-2][0])
-            slope = steeper if steeper < -0.05 else slope
-        guess = at + (target - _CLOSE / 2 - found) / slope
+            secant = (found - known[-2][1]) / (at - known[-2][0])
+            slope = secant if secant < -0.05 else slope
+        guess = at + (target - _TOLERANCE / 2 - found) / slope
         at = guess if low < guess < high and i < _TRIES else (low + high) / 2
     return min((t for t, v in known if v <= target), default=high), slope

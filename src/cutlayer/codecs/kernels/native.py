@@ -1,4 +1,7 @@
-"""The compiled kernels behind the surface of `kernels.Kernels`: addresses and thread counts, no logic."""
+"""The compiled kernels: passes addresses and thread counts to the extension `cutlayer._native`.
+
+Each function implements the one of the same name in `interface.Kernels`.
+"""
 
 from typing import Any
 
@@ -7,36 +10,36 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
-from cutlayer.codecs.kernels import native_dct as _transform
-from cutlayer.codecs.kernels import native_entropy as _entropy
+from cutlayer.codecs.kernels import native_dct as _dct
+from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
 
-# Waking a helper costs tens of microseconds; smaller tensors are done by then.
+# Waking a thread costs tens of microseconds, in which one thread finishes a smaller tensor.
 _ELEMENTS_FOR_THREADS = 1 << 17
 
 allocate = _n.allocate
 empty = _memory.empty
 put_bytes = _n.put_bytes
 check_values = _n.check_values
-ems_contexts = _entropy.ems_contexts
-ems_decode = _entropy.ems_decode
-ems_encode = _entropy.ems_encode
-ems_energy = _entropy.ems_energy
-ems_equal_levels = _entropy.ems_equal_levels
-ems_error = _entropy.ems_error
-ems_fit = _entropy.ems_fit
-ems_forward = _transform.ems_forward
-ems_inverse = _transform.ems_inverse
-ems_levels = _entropy.ems_levels
-ems_pack = _entropy.ems_pack
-ems_rebuild = _entropy.ems_rebuild
-ems_signs = _entropy.ems_signs
-ems_starts = _entropy.ems_starts
-ems_strips = _entropy.ems_strips
-ems_sums = _entropy.ems_sums
-ems_tables = _entropy.ems_tables
-ems_tops = _entropy.ems_tops
-ems_unpack = _entropy.ems_unpack
+ems_contexts = _ems.ems_contexts
+ems_rans_decode = _ems.ems_rans_decode
+ems_rans_encode = _ems.ems_rans_encode
+ems_energy = _ems.ems_energy
+ems_quantize_evenly = _ems.ems_quantize_evenly
+ems_squared_error = _ems.ems_squared_error
+ems_fit_weights = _ems.ems_fit_weights
+ems_dct_forward = _dct.ems_dct_forward
+ems_dct_inverse = _dct.ems_dct_inverse
+ems_quantize = _ems.ems_quantize
+ems_pack_bits = _ems.ems_pack_bits
+ems_dequantize = _ems.ems_dequantize
+ems_pack_signs = _ems.ems_pack_signs
+ems_sample_offsets = _ems.ems_sample_offsets
+ems_gather_rows = _ems.ems_gather_rows
+ems_level_sums = _ems.ems_level_sums
+ems_frequency_tables = _ems.ems_frequency_tables
+ems_top_values = _ems.ems_top_values
+ems_unpack_bits = _ems.ems_unpack_bits
 
 
 def _threads(x: Tensor) -> int:
@@ -44,17 +47,17 @@ def _threads(x: Tensor) -> int:
 
 
 def seal(frame: Any, start: int) -> bytes:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.seal(frame, start, torch.get_num_threads())
 
 
 def checksum(frame: Buffer, start: int) -> int:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.checksum(frame, start, torch.get_num_threads())
 
 
 def select_top(x: Tensor, k: int) -> Any:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.select_top(x.data_ptr(), *x.shape, k, _threads(x))
 
 
@@ -68,7 +71,7 @@ def ms_encode(
     frame: Any,
     offset: int,
 ) -> None:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     _n.ms_encode(x.data_ptr(), top, bits, nearest, signed, values, frame, offset, _threads(x))
 
 
@@ -85,13 +88,13 @@ def sparse_encode(
     frame: Any,
     offset: int,
 ) -> float:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     how = (pick, alpha, coin, seed, keys, values, scale)
     return _n.sparse_encode(x.data_ptr(), *x.shape, k, *how, frame, offset, _threads(x))
 
 
 def ranges(x: Tensor) -> list[Any]:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.ranges(x.data_ptr(), *x.shape, _threads(x))
 
 
@@ -105,41 +108,41 @@ def qu_encode(
     frame: Any,
     offset: int,
 ) -> None:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     how = (ranges, bits, stochastic, seed, own_range)
     _n.qu_encode(x.data_ptr(), x.shape[1], *how, frame, offset, _threads(x))
 
 
 def km_histogram(row: Tensor, lo: float, hi: float) -> Tensor:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     bins = torch.zeros(1 << 16, dtype=torch.int64)
     _n.km_histogram(row.data_ptr(), row.numel(), lo, hi, bins.data_ptr())
     return bins
 
 
 def km_encode(row: Tensor, lo: float, hi: float, cluster: bytes, bits: int, frame: Any, offset: int) -> None:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     _n.km_encode(row.data_ptr(), row.numel(), lo, hi, cluster, bits, frame, offset)
 
 
 def ms_decode(frame: Buffer, offset: int, k: int, bits: int, signed: bool, values: int, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     how = (k, bits, signed, values)
     return _n.ms_decode(frame, offset, *out.shape, *how, out.data_ptr(), _threads(out))
 
 
 def sparse_decode(frame: Buffer, offset: int, k: int, keys: bool, values: int, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.sparse_decode(frame, offset, *out.shape, k, keys, values, out.data_ptr(), _threads(out))
 
 
 def qu_decode(frame: Buffer, offset: int, bits: int, own: tuple[float, float] | None, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     lo, hi = own or (0.0, 0.0)
     at = (out.data_ptr(), _threads(out))
     return _n.qu_decode(frame, offset, *out.shape, bits, own is None, lo, hi, *at)
 
 
 def km_decode(frame: Buffer, offset: int, bits: int, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """See `codecs.reference`."""
     return _n.km_decode(frame, offset, *out.shape, bits, out.data_ptr(), _threads(out))

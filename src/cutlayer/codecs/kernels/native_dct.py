@@ -1,4 +1,4 @@
-"""The compiled transform of `ems` behind the surface of `kernels.Kernels`: addresses, no logic."""
+"""The compiled DCT and channel rotation of `ems`: passes addresses to the extension `cutlayer._native`."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cutlayer import _native as _n
-from cutlayer.codecs.entropy.dct import UNIT, coefficients
-from cutlayer.codecs.entropy.geometry import Geometry
+from cutlayer.codecs.entropy.dct import coefficient_shape
+from cutlayer.codecs.entropy.pca import ROTATION_UNIT
+from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.kernels.native_memory import empty
 
 _ELEMENTS_FOR_THREADS = 1 << 17
@@ -17,24 +18,24 @@ _ELEMENTS_FOR_THREADS = 1 << 17
 Array = NDArray[Any]
 
 
-def _how(shape: Geometry, rotation: Array) -> tuple[list[int], Array, int]:
-    matrix = np.ascontiguousarray(rotation.astype(np.float32) / np.float32(UNIT))
+def _arguments(shape: SectionShape, rotation: Array) -> tuple[list[int], Array, int]:
+    matrix = np.ascontiguousarray(rotation.astype(np.float32) / np.float32(ROTATION_UNIT))
     threads = torch.get_num_threads() if shape.d >= _ELEMENTS_FOR_THREADS else 1
     return [shape.samples, shape.channels, shape.height, shape.width], matrix, threads
 
 
-def ems_forward(x: Tensor, shape: Geometry, rotation: Array) -> Tensor:
-    """See `kernels.Kernels`."""
-    sizes, matrix, threads = _how(shape, rotation)
-    y = empty([coefficients(shape).d], torch.float32)
-    _n.transform_forward(x.data_ptr(), sizes, matrix.ctypes.data, y.data_ptr(), threads)
+def ems_dct_forward(x: Tensor, shape: SectionShape, rotation: Array) -> Tensor:
+    """See `codecs.reference`."""
+    sizes, matrix, threads = _arguments(shape, rotation)
+    y = empty([coefficient_shape(shape).d], torch.float32)
+    _n.dct_forward(x.data_ptr(), sizes, matrix.ctypes.data, y.data_ptr(), threads)
     return y
 
 
-def ems_inverse(
-    y: Tensor, shape: Geometry, rotation: Array, lowest: float, highest: float, out: Tensor
+def ems_dct_inverse(
+    y: Tensor, shape: SectionShape, rotation: Array, lowest: float, highest: float, out: Tensor
 ) -> None:
-    """See `kernels.Kernels`."""
-    sizes, matrix, threads = _how(shape, rotation.T)
+    """See `codecs.reference`."""
+    sizes, matrix, threads = _arguments(shape, rotation.T)
     where = (lowest, highest, out.data_ptr(), threads)
-    _n.transform_inverse(y.data_ptr(), sizes, matrix.ctypes.data, *where)
+    _n.dct_inverse(y.data_ptr(), sizes, matrix.ctypes.data, *where)

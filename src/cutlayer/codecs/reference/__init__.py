@@ -1,31 +1,35 @@
-"""Every codec's work in plain PyTorch: the readable truth, on any device."""
+"""The kernels in plain PyTorch, for any device.
 
-from cutlayer.codecs.entropy.fit import fit as ems_fit
-from cutlayer.codecs.entropy.tables import tables as ems_tables
-from cutlayer.codecs.reference.clusters import km_decode, km_encode, km_histogram
-from cutlayer.codecs.reference.container import allocate, check_values, checksum, empty, put_bytes, seal
-from cutlayer.codecs.reference.dct import ems_forward, ems_inverse
-from cutlayer.codecs.reference.entropy import (
+They define what the compiled kernels must compute, bit for bit. Every function of `kernels.interface.Kernels`
+is here, documented. Like all kernels they must not know codec objects or frame headers.
+"""
+
+from cutlayer.codecs.entropy.frequency_tables import frequency_tables as ems_frequency_tables
+from cutlayer.codecs.entropy.least_squares import fit_weights as ems_fit_weights
+from cutlayer.codecs.reference.dct import ems_dct_forward, ems_dct_inverse
+from cutlayer.codecs.reference.ems import (
     ems_contexts,
-    ems_decode,
-    ems_encode,
+    ems_dequantize,
     ems_energy,
-    ems_equal_levels,
-    ems_error,
-    ems_levels,
-    ems_pack,
-    ems_rebuild,
-    ems_signs,
-    ems_starts,
-    ems_strips,
-    ems_sums,
-    ems_tops,
-    ems_unpack,
+    ems_gather_rows,
+    ems_level_sums,
+    ems_pack_bits,
+    ems_pack_signs,
+    ems_quantize,
+    ems_quantize_evenly,
+    ems_rans_decode,
+    ems_rans_encode,
+    ems_sample_offsets,
+    ems_squared_error,
+    ems_top_values,
+    ems_unpack_bits,
 )
-from cutlayer.codecs.reference.mask import ms_decode, ms_encode
+from cutlayer.codecs.reference.frame_buffer import allocate, check_values, checksum, empty, put_bytes, seal
+from cutlayer.codecs.reference.km import km_decode, km_encode, km_histogram
+from cutlayer.codecs.reference.ms import ms_decode, ms_encode
+from cutlayer.codecs.reference.qu import qu_decode, qu_encode, ranges
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
 from cutlayer.codecs.reference.topk import select_top
-from cutlayer.codecs.reference.uniform import qu_decode, qu_encode, ranges
 
 __all__ = [
     "allocate",
@@ -33,24 +37,24 @@ __all__ = [
     "checksum",
     "empty",
     "ems_contexts",
-    "ems_decode",
-    "ems_encode",
+    "ems_dct_forward",
+    "ems_dct_inverse",
+    "ems_dequantize",
     "ems_energy",
-    "ems_equal_levels",
-    "ems_error",
-    "ems_fit",
-    "ems_forward",
-    "ems_inverse",
-    "ems_levels",
-    "ems_pack",
-    "ems_rebuild",
-    "ems_signs",
-    "ems_starts",
-    "ems_strips",
-    "ems_sums",
-    "ems_tables",
-    "ems_tops",
-    "ems_unpack",
+    "ems_fit_weights",
+    "ems_frequency_tables",
+    "ems_gather_rows",
+    "ems_level_sums",
+    "ems_pack_bits",
+    "ems_pack_signs",
+    "ems_quantize",
+    "ems_quantize_evenly",
+    "ems_rans_decode",
+    "ems_rans_encode",
+    "ems_sample_offsets",
+    "ems_squared_error",
+    "ems_top_values",
+    "ems_unpack_bits",
     "km_decode",
     "km_encode",
     "km_histogram",

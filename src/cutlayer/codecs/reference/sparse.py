@@ -1,18 +1,18 @@
-"""Sparse payloads (`sp`, `rt`, `rk`): which elements are kept, and how that is stored."""
+"""`sp`, `rt` and `rk`: which elements are kept, and their positions and values as bytes."""
 
 import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs.reference import bits as stream
-from cutlayer.codecs.reference.container import as_bytes, as_numbers, put, sections
+from cutlayer.codecs.reference import bit_packing as stream
+from cutlayer.codecs.reference.frame_buffer import as_bytes, as_numbers, put, sections
 from cutlayer.codecs.reference.philox import draw, words
 from cutlayer.codecs.reference.topk import select_top
 from cutlayer.codecs.tensors import VALUE_DTYPES
 
-TOP, RANDOMIZED, ANY = 0, 1, 2
+TOP, RANDOMIZED, RANDOM = 0, 1, 2  # top-k, randomized top-k, random-k
 
-# The streams of random words that a section draws from.
+# Numbers of the random streams that a section draws from (FORMAT.md, "Randomness").
 _HITS, _TOP, _OTHERS = 1, 2, 3
 
 
@@ -29,14 +29,17 @@ def sparse_encode(
     frame: bytearray,
     offset: int,
 ) -> float:
-    """See `kernels.Kernels`."""
+    """Write positions (bit mask or keys) and values of the k kept elements of each row.
+
+    Returns the largest magnitude; if that is not finite, nothing was written.
+    """
     rows, d = x.shape
     top = select_top(x, k)
     if not top.mask.numel():
         return top.largest
     if pick == TOP:
         keep = top.mask
-    elif pick == ANY:
+    elif pick == RANDOM:
         keep = torch.stack([draw(seed, _OTHERS, r, k, d) for r in range(rows)]).to(x.device)
     else:
         keep = torch.zeros_like(top.mask)
@@ -45,14 +48,14 @@ def sparse_encode(
             keep[r, mask] = draw(seed, _TOP, r, hits, k).to(x.device)
             keep[r, ~mask] = draw(seed, _OTHERS, r, k - hits, d - k).to(x.device)
     kept = (x[keep].view(rows, k) * scale).to(VALUE_DTYPES[values])
-    keys_of = keep.nonzero()[:, 1].view(rows, k)  # below 2^32, so the low half of an int64 is the u32
+    keys_of = keep.nonzero()[:, 1].view(rows, k)  # the low half of an int64 below 2^32 is the u32
     where = as_bytes(keys_of.to(torch.int32)) if keys else stream.pack(keep, 1)
     put(frame, offset, torch.cat([where, as_bytes(kept)], dim=1))
     return top.largest
 
 
 def sparse_decode(frame: Buffer, offset: int, k: int, keys: bool, values: int, out: Tensor) -> int:
-    """See `kernels.Kernels`."""
+    """Decode positions and values; all other elements become 0."""
     rows, d = out.shape
     where_bytes = 4 * k if keys else stream.size(d, 1)
     size = where_bytes + k * VALUE_DTYPES[values].itemsize

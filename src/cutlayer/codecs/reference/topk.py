@@ -1,4 +1,4 @@
-"""The top k of each row, exactly: among equal magnitudes the first win."""
+"""Top-k selection: the k largest magnitudes of each row; of equal ones, the first in order."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Top:
-    """Which elements are top values; `mask` is void if `largest` is not finite."""
+    """A selection of top values. If `largest` is not finite, `mask` is empty."""
 
     mask: Tensor
     negative: bool
@@ -17,7 +17,7 @@ class Top:
 
 
 def select_top(x: Tensor, k: int) -> Top:
-    """See `kernels.Kernels`."""
+    """Select the k largest magnitudes of each row."""
     magnitude = x.abs()
     largest = float(magnitude.max())
     if not torch.isfinite(magnitude).all():

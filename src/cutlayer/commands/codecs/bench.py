@@ -48,7 +48,7 @@ def bench(
     from rich.progress import track
 
     from cutlayer.codecs import codec as parse
-    from cutlayer.codecs.kernels import surface as kernels
+    from cutlayer.codecs.kernels import dispatch as kernels
     from cutlayer.commands.codecs.arrays import read_tensor
     from cutlayer.tools.bench import DEFAULT_CODECS, memcpy_seconds
     from cutlayer.tools.bench import bench as measure

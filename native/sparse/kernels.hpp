@@ -1,0 +1,101 @@
+// The inner loops of all codecs but `ems`, once for each instruction set. They work on plain buffers, in one thread.
+// The callers (topk, sample, encode, decode) divide the work and own the memory.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+#include "common/float16.hpp"
+#include "common/isa.hpp"
+
+namespace cutlayer {
+
+constexpr size_t kBlock = 64;              // elements handled together: one bit for each in a 64-bit word
+constexpr uint32_t kAboveAll = 0x7fffffffu;   // a threshold above the magnitude of every finite float
+constexpr size_t kSpan = 1024;             // elements or random words that are made at a time
+
+inline size_t bit_bytes(size_t n, unsigned width) { return (n * width + 7) / 8; }
+
+struct Scan {
+  uint64_t above = 0;      // elements with magnitude > hi
+  uint64_t collected = 0;  // candidates found with lo < magnitude <= hi (may exceed the capacity)
+  uint32_t max_bits = 0;   // largest magnitude, as bits; above kMaxFinite there is NaN or infinity
+  bool negative = false;
+};
+
+struct Range {
+  float lo, hi;
+  uint32_t max_bits;
+};
+
+// The threshold of top values in one chunk: magnitude bits >= t. Of the `ties` elements that equal t, only the first
+// `keep_ties` are top values.
+struct Threshold {
+  uint32_t t;
+  uint64_t ties;
+  uint64_t keep_ties;
+};
+
+struct MsCode {
+  unsigned bits;
+  bool nearest;
+  bool is_signed;
+  double topmin;
+  uint32_t levels[6];  // for bits <= 3: smallest magnitude of levels 1 .. 2^bits - 2
+};
+
+struct Kernels {
+  const char* name;
+  // In one read: counts magnitudes above a bracket, collects those in it, finds negative and non-finite values.
+  Scan (*scan)(const float* x, size_t n, uint32_t lo, uint32_t hi, uint32_t* buffer, size_t capacity);
+  Range (*range)(const float* x, size_t n);
+  uint64_t (*count_ge)(const float* x, size_t n, uint32_t t);
+  uint64_t (*words_ge)(const uint32_t* words, size_t n, uint32_t least);
+  // Bit i of `keep` is 1 where element i is a top value.
+  void (*top_mask)(const float* x, size_t n, const Threshold& threshold, uint64_t* keep);
+  // Writes the mask as a bit stream, and the top values up to `end`. Returns where the values would end without that
+  // limit: not at `end` only if the data have changed since they were counted.
+  uint8_t* (*ms_pack)(const float* x, size_t n, const Threshold& threshold, const MsCode& code, uint8_t* mask,
+                      uint8_t* values, uint8_t* end, Values kind);
+  void (*qu_pack)(const float* x, size_t n, double lo, double scale, unsigned bits, bool stochastic,
+                  uint64_t seed, uint64_t first, uint8_t* out);
+  // Stores the marked elements, multiplied by scale.
+  void (*gather_values)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values, Values kind);
+  // Philox words of the indices first .. first + n - 1.
+  void (*random)(uint64_t seed, uint32_t stream, uint32_t section, uint64_t first, size_t n, uint32_t* out);
+  // Replaces the mask of top elements, `keep`, by the mask of sampled elements. `top_set` has a bit for each top
+  // element in order, this chunk's from `top_at` on; `other_set` the same for the others.
+  void (*keep_sampled)(uint64_t* keep, size_t n, const uint64_t* top_set, uint64_t top_at, const uint64_t* other_set,
+                       uint64_t other_at);
+  // Decoding. `stream`: use streaming stores (`out` is then aligned to 64 bytes). Input up to `end` may be read.
+  // `table` has 2^width entries, width <= 8.
+  void (*table_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned width, const float* table,
+                       float* out, bool stream);
+  void (*qu_unpack)(const uint8_t* in, size_t n, unsigned bits, double lo, double delta, float* out);
+  // `values` starts at the first value of this chunk; the caller has counted the marks.
+  void (*ms_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned bits, bool is_signed, double topmin,
+                    const float* table, const uint8_t* values, Values kind, float* out, bool stream);
+  void (*mask_unpack)(const uint8_t* in, size_t n, const uint8_t* values, Values kind, float* out,
+                      bool stream);
+  // Counts the codes whose low `bits` bits are all ones.
+  uint64_t (*count_marks)(const uint8_t* in, size_t n, unsigned width, unsigned bits);
+};
+
+#define CUTLAYER_TABLE(ns)                                                                          \
+  {                                                                                                 \
+    #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::top_mask, ns::ms_pack, ns::qu_pack,     \
+        ns::gather_values, ns::random_words, ns::keep_sampled, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,    \
+        ns::mask_unpack, ns::count_marks                                                             \
+  }
+
+extern const Kernels generic_kernels;
+#ifdef CUTLAYER_X86
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
+#endif
+
+// The kernels for the best instruction set of this processor. force_kernels chooses one by name, for tests; null for
+// the best.
+const Kernels& kernels();
+bool force_kernels(const char* name);
+
+}  // namespace cutlayer

@@ -1,0 +1,56 @@
+"""The context model: a linear prediction of each level from levels that are already decoded.
+
+The prediction of an element weighs four causal neighbours in its plane (left, above, above left, above right)
+and, with weights per channel, the elements at the same position in up to four earlier channels, its parents.
+The quantized prediction is the context: it selects the frequency table with which the level is entropy-coded.
+It never changes a decoded value.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+WEIGHT_UNIT = 32  # weights are multiples of 1/32
+PREDICTIONS = 128  # values of a quantized prediction
+PARENTS = 4
+NEIGHBOURS = 4
+MAX_PARENT_DISTANCE = 255  # channels between an element and its parent
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ContextModel:
+    """Weights of the prediction: one row for all channels, or one row for each channel."""
+
+    weights: Array  # int8 (rows, 1 + NEIGHBOURS): constant, left, above, above left, above right
+    distance: Array  # uint8 (rows, parents): how many channels back the parent is; 0 for no parent
+    parent: Array  # int8 (rows, parents): the weight of the parent
+    shared: bool = (
+        False  # rows differ only in their constants (and in parents before channel 0, which are dropped)
+    )
+
+    @property
+    def rows(self) -> int:
+        """Rows of weights: 1, or one for each channel."""
+        return len(self.weights)
+
+
+def level_shift(levels: int) -> int:
+    """Bits by which levels are shifted right before they are weighed, so that sums fit 16 bits."""
+    return max(0, levels.bit_length() - 5)
+
+
+def prediction_shift(levels: int) -> int:
+    """Bits by which a prediction is shifted right, so that it takes one of PREDICTIONS values."""
+    return max(0, (WEIGHT_UNIT * (levels >> level_shift(levels))).bit_length() - 7)
+
+
+def default_model() -> ContextModel:
+    """The mean of the left and the upper neighbour: for sections too small to fit weights to."""
+    half = WEIGHT_UNIT // 2
+    return ContextModel(
+        np.array([[0, half, half, 0, 0]], np.int8), np.zeros((1, 0), np.uint8), np.zeros((1, 0), np.int8)
+    )

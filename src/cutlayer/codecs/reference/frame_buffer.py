@@ -1,0 +1,64 @@
+"""Buffers of frames: allocation, checksum, and the sections and values of a payload as tensors."""
+
+import zlib
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+from typing_extensions import Buffer
+
+from cutlayer.codecs.tensors import VALUE_DTYPES, bytes_of, tensor_from
+
+
+def allocate(header: bytes, payload: int) -> bytearray:
+    """A buffer with the header, and zeros for the payload."""
+    return bytearray(header) + bytearray(payload)
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+    """An uninitialised tensor."""
+    return torch.empty(shape, dtype=dtype, device=device)
+
+
+def put_bytes(frame: bytearray, offset: int, data: Buffer) -> None:
+    """Copy bytes into a frame at an offset."""
+    raw = memoryview(data)
+    frame[offset : offset + raw.nbytes] = raw
+
+
+def seal(frame: bytearray, start: int) -> bytes:
+    """Write the CRC-32 of all bytes from `start` on into the four bytes before `start`."""
+    frame[start - 4 : start] = zlib.crc32(memoryview(frame)[start:]).to_bytes(4, "little")
+    return bytes(frame)
+
+
+def checksum(frame: Buffer, start: int) -> int:
+    """The CRC-32 of all bytes from `start` on."""
+    return zlib.crc32(memoryview(frame)[start:])
+
+
+def put(frame: bytearray, offset: int, sections: Tensor) -> None:
+    """Write the sections of a payload (uint8, one section a row)."""
+    put_bytes(frame, offset, bytes_of(sections.cpu().contiguous()))
+
+
+def sections(frame: Buffer, offset: int, rows: int, size: int, device: torch.device) -> Tensor:
+    """Read the sections of a payload as uint8, one section a row."""
+    return tensor_from(frame, offset, rows * size).to(device).view(rows, size)
+
+
+def as_bytes(x: Tensor) -> Tensor:
+    """Rows of numbers as rows of bytes."""
+    return x.contiguous().view(x.shape[0], -1).view(torch.uint8)
+
+
+def as_numbers(raw: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows of bytes as rows of numbers. The clone aligns them in memory."""
+    return raw.clone(memory_format=torch.contiguous_format).view(dtype)
+
+
+def check_values(frame: Buffer, offset: int, n: int, values: int) -> int:
+    """Fault 2 if any of n values is NaN or infinite, else 0."""
+    found = tensor_from(frame, offset, n, VALUE_DTYPES[values])
+    return 0 if cast(bool, torch.isfinite(found).all().item()) else 2
