@@ -116,7 +116,8 @@ def test_works_like_a_built_in_codec_and_is_missed_by_name(installed: Path) -> N
 EXPERIMENTS = """
 import sys
 from pathlib import Path
-from cutlayer.reproduce import bias, bounds, error, experiment, speed
+from cutlayer.reproduce import experiment
+from cutlayer.reproduce.measurements import bias, bounds, error, speed
 
 request = experiment.Request(out=Path(sys.argv[1]))
 for study in (error, bounds, bias, speed):

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutlayer import cut
-from cutlayer.split.aggregate import add_weighted, shares
 from cutlayer.split.client import ClientHalf, ClientModel
+from cutlayer.split.mean import add_weighted, mean_weights
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.vectors import assign, flatten, unflatten
 from cutlayer.tasks.classification import Classification
@@ -33,8 +33,8 @@ def batch(seed: int, n: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_shares() -> None:
-    assert shares([30, 10], "samples") == [0.75, 0.25]
-    assert shares([30, 10], "clients") == [0.5, 0.5]
+    assert mean_weights([30, 10], "samples") == [0.75, 0.25]
+    assert mean_weights([30, 10], "clients") == [0.5, 0.5]
 
 
 def test_one_vector_of_weight_one_is_itself() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cutlayer.aggregation.base import Aggregation, Round, Shared
 from cutlayer.protocol.plan import Place
-from cutlayer.split.aggregate import Weighting, shares
+from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.wire.messages.types import Combine, Placeholder, Share
 from cutlayer.wire.transport import Transport
 
@@ -24,7 +24,7 @@ class ClientAggregation(Aggregation):
 
     def round(self, samples: Sequence[int]) -> "ClientRound":
         """See `Aggregation.round`."""
-        return ClientRound(self._transport, shares(samples, self._weighting))
+        return ClientRound(self._transport, mean_weights(samples, self._weighting))
 
     def raw_bytes(self, share: Share) -> int:
         """See `Aggregation.raw_bytes`. Shares do not pass the server."""

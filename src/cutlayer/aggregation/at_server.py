@@ -13,7 +13,7 @@ from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.split.aggregate import Weighting, add_weighted, shares
+from cutlayer.split.mean import Weighting, add_weighted, mean_weights
 from cutlayer.wire.messages.types import Share, SyncDown, SyncUp
 from cutlayer.wire.transport import Transport
 
@@ -77,7 +77,7 @@ class ServerAggregation(HandsOver):
 
     def round(self, samples: Sequence[int]) -> "ServerRound":
         """See `Aggregation.round`."""
-        return self.weighted(shares(samples, self._weighting))
+        return self.weighted(mean_weights(samples, self._weighting))
 
     def weighted(self, weights: Sequence[float]) -> "ServerRound":
         """Begin a mean with these weights."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cutlayer.aggregation.base import HandsOver, Round, Shared
 from cutlayer.aggregation.orders import Orders
 from cutlayer.protocol.plan import Place
-from cutlayer.split.aggregate import Weighting, shares
+from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.wire.messages.types import Placeholder, Share
 from cutlayer.wire.transport import Transport
 
@@ -22,7 +22,7 @@ class RemoteAggregation(HandsOver):
 
     def round(self, samples: Sequence[int]) -> "RemoteRound":
         """See `Aggregation.round`."""
-        return RemoteRound(self._transport, self._orders, shares(samples, self._weighting))
+        return RemoteRound(self._transport, self._orders, mean_weights(samples, self._weighting))
 
     def raw_bytes(self, share: Share) -> int:
         """See `Aggregation.raw_bytes`. Shares do not pass the server."""

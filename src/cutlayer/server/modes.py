@@ -16,7 +16,7 @@ from cutlayer.data.seeds import derive
 from cutlayer.protocol.plan import Step
 from cutlayer.server.step_io import StepIO
 from cutlayer.server.timeline import Timeline
-from cutlayer.split.aggregate import Weighting, shares
+from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
 from cutlayer.wire.messages.types import Gradient, Smashed
 
@@ -32,7 +32,7 @@ class ServerWork:
 
     def weights(self, step: Step) -> list[float]:
         """The weight of each of the step's clients in a mean."""
-        return shares(step.samples, self.weighting)
+        return mean_weights(step.samples, self.weighting)
 
     def timed(self) -> AbstractContextManager[None]:
         """The server computes inside."""

@@ -21,7 +21,7 @@ from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.results import StepResult
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
-from cutlayer.split.aggregate import Weighting, shares
+from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
 from cutlayer.tasks.base import Task
@@ -152,7 +152,7 @@ class SplitServer:
         )
 
     def _mean(self, step: Step, values: list[float]) -> float:
-        weights = shares(step.samples, self._weighting)
+        weights = mean_weights(step.samples, self._weighting)
         return sum(w * v for w, v in zip(weights, values, strict=True)) if weights else math.nan
 
     def _synchronise(self, io: StepIO, step: Step) -> None:

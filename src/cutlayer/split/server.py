@@ -6,8 +6,8 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from cutlayer.split.aggregate import add_weighted
 from cutlayer.split.client import MakeOptimizer
+from cutlayer.split.mean import add_weighted
 
 
 class Loss(Protocol):

@@ -93,6 +93,7 @@ def join(
     # The server says which model it is only after the connection is made.
     use_threads(threads)
     tell = messages(quiet)
+    bar = _StepBar(quiet)
     try:
         taken = join_run(
             address,
@@ -103,11 +104,35 @@ def join(
             link=None if link is None else Link.parse(link),
             gloo=Gloo(allreduce_listen, insecure=credentials.insecure),
             note=tell,
+            on_step=bar.step,
         )
     except KeyboardInterrupt:
         tell("left; the same command takes part again")
         raise typer.Exit(130) from None
+    finally:
+        bar.close()
     if as_json:
         show.print_json(vars(taken))
     else:
         tell(f"{taken.reason}: client {taken.client} did {taken.steps} steps with {taken.samples} samples")
+
+
+class _StepBar:
+    """How far the run is, from this client's first step on."""
+
+    def __init__(self, quiet: bool) -> None:
+        from cutlayer.training.progress_bar import ProgressBar, progress_bar
+
+        self._bar: ProgressBar = progress_bar(quiet=quiet)
+        self._begun = False
+
+    def step(self, done: int, total: int) -> None:
+        """This client did a step; so many of the run are done."""
+        if not self._begun:
+            self._begun = True
+            self._bar.begin(total, done - 1)
+        self._bar.update(done, f"step {done}/{total}")
+
+    def close(self) -> None:
+        """The client leaves."""
+        self._bar.close()

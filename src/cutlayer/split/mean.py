@@ -12,10 +12,10 @@ from torch import Tensor
 Weighting = Literal["clients", "samples"]
 
 
-def shares(samples: Sequence[int], weighting: Weighting) -> list[float]:
+def mean_weights(samples: Sequence[int], weighting: Weighting) -> list[float]:
     """The weight of each client in a mean: equal, as in the paper, or proportional to its number of samples.
 
-    >>> shares([30, 10], "samples")
+    >>> mean_weights([30, 10], "samples")
     [0.75, 0.25]
     """
     if weighting == "samples":
