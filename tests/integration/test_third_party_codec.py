@@ -118,6 +118,7 @@ import sys
 from pathlib import Path
 from cutlayer.reproduce import experiment
 from cutlayer.reproduce.measurements import bias, bounds, error, speed
+from cutlayer.training.progress_bar import progress_bar
 
 request = experiment.Request(out=Path(sys.argv[1]))
 for study in (error, bounds, bias, speed):
@@ -127,10 +128,10 @@ found = experiment.run(speed, request)
 measured = [row for table in found.tables if table.id == "times" for row in table.rows if row[0] == "sign"]
 assert len(measured) == 3 and all(row[3] > 0 and row[4] > 0 for row in measured), measured
 bias.SIZES[request.scale] = (2, 8, 4)
-bias.models.CUTS = error.models.CUTS = ("deep",)
+bias.trained_models.CUTS = error.trained_models.CUTS = ("deep",)
 for study in (error, bounds, bias):
     wanted = [cell for cell in study.cells(request) if cell.key.endswith("/sign")]
-    study.prepare(request, experiment.Bar())
+    study.prepare(request, progress_bar(quiet=True))
     for cell in wanted:
         record = cell.work(request, **cell.arguments)
         assert record.get("relative", record.get("error")) > 0, record
