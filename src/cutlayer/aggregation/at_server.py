@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor
 
 from cutlayer.aggregation.base import HandsOver, Round, Shared
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
@@ -27,10 +28,13 @@ _NOBODY = (1 << 32) - 1
 class RunningMean:
     """The weighted sum of what clients shared so far; `weights` come in the order in which they are added."""
 
-    def __init__(self, codecs: RunCodecs, weights: Sequence[float]) -> None:
+    def __init__(self, codecs: RunCodecs, weights: Sequence[float], rule: MeanRule | None = None) -> None:
         self._codecs = codecs
         self._weights = iter(weights)
+        self._rule = rule or MeanRule()
         self._sums: list[Tensor | None] = [None, None]
+        self._vectors: tuple[list[Tensor], list[Tensor]] = ([], [])
+        """All of them, where the rule needs all at once."""
         self._share = Share.NOTHING
 
     def add(self, client: int, message: SyncUp) -> None:
@@ -42,17 +46,24 @@ class RunningMean:
         self._share = message.share
         weight = next(self._weights)
         for i, vector in enumerate(self._codecs.decode_shared(message, client)):
-            if vector is not None:
+            if vector is None:
+                continue
+            if message.share == Share.GRADIENTS:
+                vector = self._rule.clipped(vector)
+            if self._rule.needs_all:
+                self._vectors[i].append(vector)
+            else:
                 self._sums[i] = add_weighted(self._sums[i], vector, weight)
 
     @property
     def elements(self) -> int:
         """How long the vector of gradients or weights is."""
-        return 0 if self._sums[0] is None else self._sums[0].numel()
+        first = self._result()[0]
+        return 0 if first is None else first.numel()
 
     def message(self, place: Place, feedback: ErrorFeedback | None = None) -> SyncDown:
         """The mean for all clients: gradients or weights under the sync codec, buffers as they are."""
-        first, second = self._sums
+        first, second = self._result()
         frame = b""
         if first is not None:
             where = (_NOBODY, place.epoch, place.step)
@@ -62,15 +73,27 @@ class RunningMean:
 
     def exact(self, number: int) -> SyncDown:
         """The mean as it is, for an evaluation."""
-        first, second = (b"" if v is None else self._codecs.plain(v) for v in self._sums)
+        first, second = (b"" if v is None else self._codecs.plain(v) for v in self._result())
         return SyncDown(number, first + second, self._share, len(first), 0.0, True)
+
+    def _result(self) -> list[Tensor | None]:
+        if self._rule.needs_all and self._sums == [None, None]:
+            self._sums = [self._rule.combine(found) if found else None for found in self._vectors]
+        return self._sums
 
 
 class ServerAggregation(HandsOver):
     """Turns the clients' SyncUp messages, in client order, into one SyncDown."""
 
-    def __init__(self, codecs: RunCodecs, weighting: Weighting, transport: Transport) -> None:
+    def __init__(
+        self,
+        codecs: RunCodecs,
+        weighting: Weighting,
+        transport: Transport,
+        rule: MeanRule | None = None,
+    ) -> None:
         self.codecs = codecs
+        self._rule = rule or MeanRule()
         self.transport = transport
         self._weighting = weighting
         self._feedback: ErrorFeedback | None = None
@@ -81,7 +104,7 @@ class ServerAggregation(HandsOver):
 
     def weighted(self, weights: Sequence[float]) -> "ServerRound":
         """Begin a mean with these weights."""
-        return ServerRound(self, RunningMean(self.codecs, weights))
+        return ServerRound(self, RunningMean(self.codecs, weights, self._rule))
 
     def raw_bytes(self, share: Share) -> int:
         """See `Aggregation.raw_bytes`."""

@@ -14,6 +14,7 @@ import torch
 
 from cutlayer.aggregation.at_server import RunningMean
 from cutlayer.aggregation.gloo import Gloo
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.errors import MessageError, RollbackError, UnreachableError
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -27,8 +28,9 @@ _ATTEMPTS = 3
 class ClientExchange(ABC):
     """Keeps what this client shares until the server says whose shares make a mean."""
 
-    def __init__(self, gloo: Gloo, client: int, clients: int) -> None:
+    def __init__(self, gloo: Gloo, client: int, clients: int, rule: MeanRule | None = None) -> None:
         self._gloo = gloo
+        self._rule = rule or MeanRule()
         self._client = client
         self._clients = clients
         self._share: SyncUp | None = None
@@ -84,7 +86,7 @@ class AllGather(ClientExchange):
         if order.evaluation and order.evaluator != self._client:
             return None
         weights = order.weights
-        mean = RunningMean(self._codecs, list(weights.values()))
+        mean = RunningMean(self._codecs, list(weights.values()), self._rule)
         for client in weights:
             mean.add(client, self._share_of(client, gathered, order.number))
         if order.evaluation:

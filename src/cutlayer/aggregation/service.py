@@ -15,8 +15,9 @@ import grpc
 from torch import Tensor
 
 from cutlayer.aggregation.at_server import ServerAggregation
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.errors import CheckpointError, CredentialError, CutlayerError, MessageError, RollbackError
-from cutlayer.protocol.boundary import Boundary
+from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
@@ -43,8 +44,8 @@ class Store(Protocol):
 class AggregatorService:
     """Does what the split server orders, one thing at a time.
 
-    `codecs_for` gives the run's codecs, with the sizes of what clients share, from what they said of their
-    data when they were ready.
+    `derive` gives the run's codecs, with the sizes of what clients share, and what is agreed with them, from
+    what they said of their data when they were ready.
     """
 
     def __init__(
@@ -54,14 +55,16 @@ class AggregatorService:
         *,
         digest: str,
         weighting: Weighting,
-        codecs_for: Callable[[Sequence[Any]], RunCodecs],
+        rule: MeanRule,
+        derive: Callable[[Sequence[Any]], tuple[RunCodecs, Agreed]],
         note: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._transport = transport
         self._store = store
         self._digest = digest
         self._weighting = weighting
-        self._codecs_for = codecs_for
+        self._rule = rule
+        self._derive = derive
         self._note = note
         self._one_at_a_time = threading.Lock()
         self._aggregation: ServerAggregation | None = None
@@ -81,10 +84,10 @@ class AggregatorService:
                 )
             kept = found
         self._transport.dismiss("AGAIN", f"the run goes on from step {order.step}")
-        codecs = self._codecs_for(self._transport.assemble())
-        self._aggregation = ServerAggregation(codecs, self._weighting, self._transport)
+        codecs, agreed = self._derive(self._transport.assemble())
+        self._aggregation = ServerAggregation(codecs, self._weighting, self._transport, self._rule)
         self._aggregation.restore(kept)
-        self._boundary = Boundary(self._transport, codecs)
+        self._boundary = Boundary(self._transport, codecs, agreed)
         self._transport.begin(order.step, order.era)
         if order.step:
             for client in range(self._transport.clients):

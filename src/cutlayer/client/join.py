@@ -10,6 +10,7 @@ import torch
 
 from cutlayer.aggregation.client_exchange import EXCHANGES, ClientExchange
 from cutlayer.aggregation.gloo import Gloo
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.client.participant import Participant
 from cutlayer.client.stream_order import AggregatorStream
 from cutlayer.errors import CutlayerError, DivergedError, NonFiniteError, RefusedError, RollbackError
@@ -152,7 +153,9 @@ class NetworkClient:
         config = self.participant.config
         if self._exchange is None and config is not None and config.train.aggregation != "server":
             made = EXCHANGES[config.train.aggregation]
-            self._exchange = made(self._gloo, self.participant.client, config.train.clients)
+            robust = config.robust
+            rule = MeanRule(robust.mean, robust.trim, robust.clip_shared)
+            self._exchange = made(self._gloo, self.participant.client, config.train.clients, rule)
 
     def _from_aggregator(self, event: Event) -> None:
         stream = self._aggregator

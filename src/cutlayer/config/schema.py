@@ -162,6 +162,23 @@ class CodecConfig(_Section):
         return self.rate.startswith("auto")
 
 
+class RobustConfig(_Section):
+    """What one client can do to a run at most, by mistake or on purpose."""
+
+    max_value: Annotated[Real, Field(gt=0)] = 1e6
+    """The largest magnitude of a value from a client over the network. Beyond it the client is at fault."""
+    clip_smashed: Annotated[Real, Field(ge=0)] = 0.0
+    """Clip smashed data to this magnitude. 0: as they come."""
+    clip_gradient: Annotated[Real, Field(ge=0)] = 0.0
+    """Scale down what a client's batch adds to the server's gradient, to this norm. 0: as it is."""
+    clip_shared: Annotated[Real, Field(ge=0)] = 0.0
+    """Scale down the gradients that a client shares, to this norm. 0: as they are."""
+    mean: Literal["mean", "median", "trimmed"] = "mean"
+    """How shares are averaged: weighted mean, coordinate-wise median, or mean without the extremes."""
+    trim: Annotated[Real, Field(gt=0, lt=0.5)] = 0.2
+    """mean = trimmed: which share of the clients is left out at each end of every coordinate."""
+
+
 class LinkConfig(_Section):
     """The link between each client and the server."""
 
@@ -188,6 +205,7 @@ class Config(_Section):
     data: DataConfig = DataConfig()
     train: TrainConfig = TrainConfig()
     codec: CodecConfig = CodecConfig()
+    robust: RobustConfig = RobustConfig()
     link: LinkConfig = LinkConfig()
     output: OutputConfig = OutputConfig()
 
@@ -217,6 +235,16 @@ class Config(_Section):
             raise ValueError(
                 "codec.feedback: with train.aggregation = allgather nobody keeps what a lossy codec.sync "
                 "drops of the mean; use feedback = false, or aggregation = server"
+            )
+        if self.robust.clip_gradient and train.server_batching == "fused":
+            raise ValueError(
+                "robust.clip_gradient: one pass for all clients has one gradient; use server_batching = "
+                "per_client"
+            )
+        if train.aggregation == "allreduce" and (self.robust.mean != "mean" or self.robust.clip_shared):
+            raise ValueError(
+                "robust: an all-reduce only adds up, and cannot tell clients apart; use mean = mean and "
+                "clip_shared = 0, or aggregation = allgather or server"
             )
         if (train.schedule == "steps") != bool(train.milestones):
             raise ValueError("train.milestones: give them with schedule = steps, and only then")
@@ -254,6 +282,9 @@ class Config(_Section):
             del settings["link"]
         for name in ("root", "cache_dir"):
             del settings["data"][name]
+        if self.robust == RobustConfig():
+            # Runs of releases without these settings go on, too.
+            del settings["robust"]
         for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings

@@ -1,21 +1,27 @@
 """The boundary: all that comes from a client is received and checked here, in every phase.
 
 A step, an evaluation, a checkpoint, an admission and the aggregator ask for a message of a kind; what they
-get is of that kind and of that number, decodes, and has the size that was agreed. Anything else is the
-client's fault, and one rule holds for it: the client is told why and disconnected (`Transport.fault`). In one
-process, where the client is our own code, the error is raised; under `wait` the run goes back to its last
-checkpoint (RollbackError); under `drop` the client is out (AbsentError) and the others go on.
+get is of that kind and number, decodes, has the shape, type and size that were agreed, and finite numbers
+that can be. Anything else is the client's fault, and one rule holds for it: the client is told why and
+disconnected (`Transport.fault`). In one process, where the client is our own code, the error is raised; under
+`wait` the run goes back to its last checkpoint (RollbackError); under `drop` the client is out (AbsentError)
+and the others go on. No message ends the server.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
 
+import torch
 from torch import Tensor
 
-from cutlayer.errors import AbsentError, FrameError, MessageError
+from cutlayer.errors import AbsentError, FrameError, LimitError, MessageError, RollbackError
 from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.protocol.state_bytes import from_bytes
+from cutlayer.protocol.state_bytes import OWN, from_bytes
+from cutlayer.protocol.state_form import StateForm
+from cutlayer.protocol.values import check_number, check_values
 from cutlayer.tasks.base import Task
 from cutlayer.wire.messages.types import (
     Gradient,
@@ -33,6 +39,27 @@ from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
 
+# No stage of a step takes longer, in seconds, and no loss of a batch is larger.
+_LONGEST_STAGE, _LARGEST = 1e7, 1e12
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What both ends have derived alike, so that a client's messages can be held against it.
+
+    Shapes are those of one sample. None where it is not known, as in one process.
+    """
+
+    smashed: tuple[int, ...] | None = None
+    tail_gradient: tuple[int, ...] | None = None
+    """U-shape: the gradient at the second cut."""
+    dtype: torch.dtype = torch.float32
+    state: StateForm | None = None
+    clip_smashed: float = 0.0
+    """Smashed data are clipped to this magnitude; 0: they are taken as they come."""
+    loss_at_client: bool = False
+    """U-shape: the loss comes with a client's report."""
+
 
 class Boundary:
     """Takes clients' messages from a transport, and believes none of them.
@@ -46,12 +73,14 @@ class Boundary:
         self,
         transport: Transport,
         codecs: RunCodecs,
+        agreed: Agreed,
         task: Task | None = None,
         shares: type[SyncUp | Placeholder] = SyncUp,
         decoding: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._transport = transport
         self._codecs = codecs
+        self._agreed = agreed
         self._task = task
         self._shares = shares
         self._decoding = decoding
@@ -63,12 +92,10 @@ class Boundary:
         with self.blame(client), self._decoding():
             if self._task is None:
                 raise MessageError("targets where none are expected")
-            smashed = self._tensor(client, message, number, samples)
+            if labels.count != samples:  # before anything of that size is made
+                raise MessageError(f"{labels.count} labels for {samples} samples")
+            smashed = self._tensor(message, self._agreed.smashed, samples)
             targets = self._task.unpack(labels.body, labels.count)
-            if len(targets) != len(smashed):
-                raise MessageError(
-                    f"{self._transport.label(client)}: {len(targets)} labels for {len(smashed)} samples"
-                )
         return smashed, targets, (message.size, labels.size)
 
     def tensor(
@@ -76,72 +103,132 @@ class Boundary:
     ) -> tuple[Tensor, int]:
         """Smashed data or a gradient of so many samples, and the bytes that it took."""
         message = self.receive(client, number, kind)
+        agreed = self._agreed.smashed if kind is Smashed else self._agreed.tail_gradient
         with self.blame(client), self._decoding():
-            return self._tensor(client, message, number, samples), message.size
+            return self._tensor(message, agreed, samples), message.size
 
     def shared(self, client: int, number: int, share: Share) -> SyncUp | Placeholder:
         """What a client shares, not decoded yet."""
         message: SyncUp | Placeholder = self.receive(client, number, self._shares)
-        if isinstance(message, SyncUp) and message.share != share:
+        if isinstance(message, SyncUp):
             with self.blame(client):
-                raise MessageError(
-                    f"{self._transport.label(client)} shared {message.share.name} instead of {share.name}"
-                )
+                if message.share != share:
+                    raise MessageError(f"shared {message.share.name} instead of {share.name}")
         return message
 
     def check_shared(self, client: int, message: Message) -> None:
-        """What a client shared decodes to the vectors of this model, before it can spoil a mean."""
+        """What a client shared decodes to finite vectors of this model, before it can spoil a mean."""
         if isinstance(message, SyncUp):
             with self.blame(client):
                 self._codecs.decode_shared(message, client)
 
-    def report(self, client: int, number: int) -> Report:
-        """What a client says at the end of its step."""
-        return self.receive(client, number, Report)
+    def report(self, client: int, number: int, samples: int) -> Report:
+        """What a client says at the end of its step of so many samples."""
+        report = self.receive(client, number, Report)
+        with self.blame(client):
+            if report.samples != samples:
+                raise MessageError(f"a report of {report.samples} samples, where {samples} were planned")
+            for stage in ("data", "forward", "encode", "decode", "backward"):
+                check_number(getattr(report, stage), f"the time of {stage}", high=_LONGEST_STAGE)
+            if self._agreed.loss_at_client:
+                check_number(report.loss, "the loss", low=-_LARGEST, high=_LARGEST)
+            if not math.isnan(report.error):  # it was measured
+                check_number(report.error, "the compression error")
+        return report
 
-    def scores(self, client: int, number: int) -> Scores:
-        """U-shape: how the evaluator's tail did on a test batch."""
-        return self.receive(client, number, Scores)
+    def scores(self, client: int, number: int, samples: int) -> Scores:
+        """U-shape: how the evaluator's tail did on a test batch of so many samples."""
+        scores = self.receive(client, number, Scores)
+        with self.blame(client):
+            if not 0 <= scores.top1 <= scores.top5 <= scores.samples == samples:
+                raise MessageError(
+                    f"{scores.top1} and {scores.top5} right of {scores.samples}, where {samples} were asked"
+                )
+            check_number(scores.loss, "the summed test loss", low=-_LARGEST, high=_LARGEST)
+        return scores
 
-    def state(self, client: int, number: int) -> dict[str, Tensor]:
-        """What a client has learned, by name."""
+    def state(self, client: int, number: int, *, complete: bool = True) -> dict[str, Tensor]:
+        """What a client has learned, by name; with `complete`, all of it and not only what is its own."""
         message = self.receive(client, number, State)
         with self.blame(client):
-            return from_bytes(message.body)
+            state = from_bytes(message.body)
+            if self._agreed.state is not None:
+                self._agreed.state.check(state, complete=complete, max_value=self._codecs.max_value)
+            if not complete and any(not name.startswith(OWN) for name in state):
+                raise MessageError("a state with more than what is the client's own")
+            return state
 
     def buffers(self, client: int, number: int) -> Tensor | None:
         """A client's batch-norm statistics; None if its half has none."""
         message = self.receive(client, number, SyncUp)
         with self.blame(client):
+            if message.share != Share.BUFFERS:
+                raise MessageError(f"shared {message.share.name} instead of {Share.BUFFERS.name}")
             return self._codecs.decode_shared(message, client)[1]
 
     def receive(self, client: int, number: int, kind: type[M]) -> M:
-        """A client's next message, which has to be of that kind and number."""
-        with self.blame(client):
+        """A client's next message, which has to be of that kind and number.
+
+        Under `drop` it is waited for until the deadline. What it holds is not looked at here.
+        """
+        if not self._transport.patient and not self._transport.present([client], 1, at_least=0):
+            raise AbsentError(f"{self._transport.label(client)} did not answer in time")
+        try:
             message = self._transport.receive(client)
+        except AbsentError:
+            raise
+        except MessageError as error:
+            self._fault(client, error)
+        with self.blame(client):
             if type(message) is not kind or message.number != number:
                 raise MessageError(
-                    f"{self._transport.label(client)} sent a {type(message).__name__} of step "
-                    f"{message.number}; expected a {kind.__name__} of step {number}"
+                    f"sent a {type(message).__name__} of step {message.number}; expected a {kind.__name__} "
+                    f"of step {number}"
                 )
         return message
 
+    @property
+    def trusts(self) -> bool:
+        """Whether clients are our own code, in this process."""
+        return self._agreed.smashed is None
+
     @contextmanager
     def blame(self, client: int) -> Iterator[None]:
-        """What goes wrong inside is the client's fault."""
+        """What goes wrong inside is the client's fault: put here only what works on what it sent."""
         try:
             yield
-        except AbsentError:
+        except (AbsentError, RollbackError):
             raise
         except (MessageError, FrameError) as error:
-            self._transport.fault(client, error)
-            raise AbsentError(str(error)) from error
-
-    def _tensor(self, client: int, message: Smashed | Gradient, number: int, samples: int) -> Tensor:
-        tensor = self._codecs.decode(message.body)
-        if not tensor.dim() or len(tensor) != samples:
-            raise MessageError(
-                f"{self._transport.label(client)} sent {type(message).__name__} of shape "
-                f"{list(tensor.shape)}; its batch of step {number} has {samples} samples"
+            self._fault(client, error)
+        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
+            self._fault(
+                client, MessageError(f"what it sent cannot be used ({type(error).__name__}: {error})")
             )
+
+    def _fault(self, client: int, error: Exception) -> NoReturn:
+        named = MessageError(f"{self._transport.label(client)}: {error}")
+        named.__cause__ = error
+        self._transport.fault(client, named)
+        raise AbsentError(str(named)) from error
+
+    def _tensor(self, message: Smashed | Gradient, agreed: tuple[int, ...] | None, samples: int) -> Tensor:
+        what = "smashed data" if isinstance(message, Smashed) else "a gradient"
+        most = None if agreed is None else samples * math.prod(agreed)
+        form = f"{samples} samples" if agreed is None else f"{[samples, *agreed]} of {self._agreed.dtype}"
+        wanted = f"its batch of step {message.number} has {form}"
+        try:
+            tensor = self._codecs.decode(message.body, most)
+        except LimitError as error:
+            raise MessageError(f"{what}: {str(error).partition(';')[0]}; {wanted}") from error
+        if agreed is None:
+            right = bool(tensor.dim()) and len(tensor) == samples
+        else:
+            right = tuple(tensor.shape) == (samples, *agreed) and tensor.dtype == self._agreed.dtype
+        if not right:
+            raise MessageError(f"{what} of shape {list(tensor.shape)} of {tensor.dtype}; {wanted}")
+        check_values(tensor, self._codecs.max_value, what)
+        clip = self._agreed.clip_smashed
+        if clip and isinstance(message, Smashed):
+            tensor = tensor.clamp(-clip, clip)
         return tensor

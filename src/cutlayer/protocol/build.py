@@ -84,9 +84,16 @@ def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
 
 
 def make_codecs(
-    config: Config, vector_sizes: tuple[int, int] | None = None, max_elements: int | None = None
+    config: Config,
+    vector_sizes: tuple[int, int] | None = None,
+    max_elements: int | None = None,
+    *,
+    of_others: bool = False,
 ) -> RunCodecs:
-    """The codecs of a run. The sizes are known to whoever has the model: see `RunCodecs`."""
+    """The codecs of a run. The sizes are known to whoever has the model: see `RunCodecs`.
+
+    `of_others`: frames come from other parties, whose numbers are bounded.
+    """
     up, down, sync = (codec_of(spec) for spec in (config.codec.up, config.codec.down, config.codec.sync))
     return RunCodecs(
         up,
@@ -97,6 +104,7 @@ def make_codecs(
         measure_error=config.codec.measure,
         max_elements=max_elements,
         vector_sizes=vector_sizes,
+        max_value=config.robust.max_value if of_others else None,
     )
 
 
@@ -132,9 +140,15 @@ def vector_sizes(half: ClientHalf) -> tuple[int, int]:
     return sum(p.numel() for p in half.model.parameters), half.buffer_vector().numel()
 
 
-def make_server(config: Config, parts: tuple[Part, ...], task: Task) -> ServerHalf:
-    """The server's half."""
-    return ServerHalf(parts[1], optimizer_maker(config.train), task)
+def make_server(config: Config, parts: tuple[Part, ...], task: Task, *, guarded: bool = False) -> ServerHalf:
+    """The server's half; `guarded` where clients are not trusted."""
+    return ServerHalf(
+        parts[1],
+        optimizer_maker(config.train),
+        task,
+        clip_gradient=config.robust.clip_gradient,
+        guarded=guarded,
+    )
 
 
 def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:

@@ -9,6 +9,7 @@ from cutlayer.codecs import Codec, codec, decode
 from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
+from cutlayer.protocol.values import check_values
 from cutlayer.wire.messages.types import Share, SyncUp
 
 _DENSE = codec("dense")
@@ -40,6 +41,8 @@ class RunCodecs:
     """The most elements that a frame from another party may claim; None for the library's own limit."""
     vector_sizes: tuple[int, int] | None = None
     """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
+    max_value: float | None = None
+    """The largest magnitude of any value that another party sends; None where all are our own."""
 
     @cached_property
     def up_evaluation(self) -> Codec:
@@ -100,8 +103,12 @@ class RunCodecs:
             raise MessageError(
                 f"client {client} shared tensors of the shapes {shapes}; those of this model have {expected}"
             )
+        for vector in found:
+            if vector is not None:
+                check_values(vector, self.max_value, f"what client {client} shares")
         return found
 
-    def decode(self, frame: bytes) -> Tensor:
-        """The tensor in a frame."""
-        return decode(frame) if self.max_elements is None else decode(frame, max_elements=self.max_elements)
+    def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
+        """The tensor in a frame, which may claim so many elements; by default, those of the run."""
+        most = self.max_elements if max_elements is None else max_elements
+        return decode(frame) if most is None else decode(frame, max_elements=most)

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from cutlayer.errors import AbsentError, RollbackError
+from cutlayer.errors import AbsentError, CheckpointError, RollbackError
 from cutlayer.protocol.boundary import Boundary
 from cutlayer.protocol.state_bytes import OWN, to_bytes
 from cutlayer.split.client import ClientHalf
@@ -67,10 +67,15 @@ class ClientStates:
         for client in range(self._transport.clients):
             owner = 0 if self._shared_model else client
             found = common(under(f"client.{owner}.", tensors))
-            if "clients.buffers" in tensors:
+            try:
                 restore_client(half, found, number)
-                half.load_buffers(tensors["clients.buffers"][client])
-                found = client_state(half)
+                if "clients.buffers" in tensors:
+                    half.load_buffers(tensors["clients.buffers"][client])
+                    found = client_state(half)
+            except (CheckpointError, LookupError, RuntimeError, ValueError) as error:
+                raise CheckpointError(
+                    f"the state of {self._transport.label(owner)} cannot be restored ({error})"
+                ) from error
             own = under(f"client.{client}.{OWN}", tensors)
             found |= {f"{OWN}{name}": tensor for name, tensor in own.items()}
             states[client] = to_bytes(found)
@@ -93,7 +98,12 @@ class ClientStates:
 
     def _own(self, number: int) -> dict[str, Tensor]:
         """What each client has for itself where all share a model. One that is absent begins anew."""
-        found = self._states(self._transport.members(), Share.OWN, number)
+        found = self._each(
+            self._transport.members(),
+            Share.OWN,
+            number,
+            lambda client, number: self._boundary.state(client, number, complete=False),
+        )
         return {f"client.{client}.{name}": t for client, own in found.items() for name, t in own.items()}
 
     def _states(self, clients: Sequence[int], what: Share, number: int) -> dict[int, dict[str, Tensor]]:

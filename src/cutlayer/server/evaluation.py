@@ -6,6 +6,7 @@ from its training state. The traffic is counted on a meter of its own.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from time import perf_counter
 
 import torch
@@ -21,15 +22,18 @@ def evaluate(
     server: SplitServer, batch: int = 500, note: Callable[[str], None] = lambda text: None
 ) -> Evaluation | None:
     """Evaluate the model as it is now on a client's test set; None, and a note, if that cannot be."""
-    found = server.clients.evaluator()
-    if found is None:
-        note("no client that has a test set is there: not evaluated")
-        return None
-    try:
-        return evaluate_on(server, *found, batch)
-    except AbsentError as error:
-        note(f"not evaluated: {error}")
-        return None
+    while True:
+        found = server.clients.evaluator()
+        if found is None:
+            note("no client that has a test set is there: not evaluated")
+            return None
+        try:
+            return evaluate_on(server, *found, batch)
+        except AbsentError as error:
+            # It is out. Another one that has a test set takes over.
+            note(f"the evaluation failed: {error}")
+            if server.clients.evaluator() == found:
+                return None
 
 
 def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 500) -> Evaluation:
@@ -59,12 +63,18 @@ def average_clients(server: SplitServer) -> Round:
         clients = list(transport.members())
         share = Share.BUFFERS if plan.sync == "step" else Share.WEIGHTS
     transport.announce(clients, Ask(server.number, share))
-    clients = list(transport.present(clients, 1))
-    mean = server.aggregation.round([plan.samples[c] for c in clients])
-    for client in clients:
-        shared = server.boundary.shared(client, server.number, share)
+    # All answers are taken before any is averaged: who is out has no weight, and no answer stays behind.
+    shared = {}
+    for client in transport.present(clients, 1):
+        with suppress(AbsentError):
+            answer = server.boundary.shared(client, server.number, share)
+            if not transport.patient:
+                server.boundary.check_shared(client, answer)
+            shared[client] = answer
+    mean = server.aggregation.round([plan.samples[client] for client in shared])
+    for client, answer in shared.items():
         with server.boundary.blame(client):
-            mean.add(client, shared)
+            mean.add(client, answer)
     return mean
 
 
@@ -74,7 +84,7 @@ def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> tu
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
         frame = server.codecs.down_evaluation.encode(server.half.part(smashed))
         server.transport.send(evaluator, Smashed(number, frame))
-        scores = server.boundary.scores(evaluator, number)
+        scores = server.boundary.scores(evaluator, number, samples)
         return scores.loss, scores.top1, scores.top5
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
     return server.task.score(server.half.part(smashed), targets)

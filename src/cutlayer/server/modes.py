@@ -5,14 +5,15 @@ It gives the step with those who took part, and their losses in client order. Af
 its gradient frame and the server has applied its own gradients.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cutlayer.data.seeds import derive
+from cutlayer.errors import AbsentError, NonFiniteError
 from cutlayer.protocol.plan import Step
 from cutlayer.server.step_io import StepIO
 from cutlayer.server.timeline import Timeline
@@ -56,35 +57,47 @@ ModeFunction = Callable[[ServerWork, StepIO, Step], tuple[Step, list[float]]]
 
 def parallel(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float]]:
     """The paper's form (SplitFed V1): a pass for each client, server gradients averaged, one update."""
-    losses = []
+    losses: dict[int, float] = {}
     step = io.gather_batches(step)
-    for client, weight in zip(step.clients, work.weights(step), strict=True):
-        losses.append(_one(work, io, step, client, weight))
-        io.collect(step, wait=False)
+    weights = dict(zip(step.clients, work.weights(step), strict=True))
+    for client in step.clients:
+        with suppress(AbsentError):
+            losses[client] = _one(work, io, step, client, weights[client])
+            io.collect(step, wait=False)
+    out = [weights[client] for client in step.clients if client not in losses]
+    step = io.remaining(step, losses)
+    work.half.left_out([weights[client] for client in losses], out)
     work.update(step)
-    return step, losses
+    return step, list(losses.values())
 
 
 def sequential(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float]]:
     """SplitFed V2: the server updates after every client. In relay a step has one client."""
-    losses = []
+    losses: dict[int, float] = {}
     step = io.gather_batches(step)
     for client in step.clients:
-        losses.append(_one(work, io, step, client, 1.0))
-        work.update(step)
-        io.collect(step, wait=False)
-    return step, losses
+        with suppress(AbsentError):
+            losses[client] = _one(work, io, step, client, 1.0)
+            work.update(step)
+            io.collect(step, wait=False)
+    return io.remaining(step, losses), list(losses.values())
 
 
 def parallel_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float]]:
     """As `parallel`, with all clients' batches in one pass."""
     step = io.gather_batches(step)
-    received = [io.receive_batch(step, client) for client in step.clients]
-    weights = work.weights(step)
-    with work.seeded(step, step.clients[0]):
-        losses, gradients = work.half.train_fused(
-            [smashed for smashed, _ in received], [targets for _, targets in received], weights
-        )
+    received = {client: io.receive_batch(step, client) for client in step.clients}
+    try:
+        losses, gradients = _fused(work, step, received)
+    except NonFiniteError as error:
+        # Which of them was it? Each alone tells.
+        for client, (smashed, targets) in received.items():
+            with suppress(AbsentError):
+                _try_alone(work, io, client, smashed, targets)
+        step = io.remaining(step, io.blamed_out(received))
+        if len(step.clients) == len(received):
+            raise error
+        losses, gradients = _fused(work, step, received)
     _send_each(io, step, Gradient, gradients)
     work.update(step)
     return step, losses
@@ -95,9 +108,10 @@ def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
     step = io.gather_tensors(step, Smashed)
     for client in step.clients:
         smashed = io.receive_tensor(step, client, Smashed)
-        with work.seeded(step, client):
-            features = work.half.forward(client, smashed)
-        io.send_down(step, client, Smashed, features)
+        with suppress(AbsentError), io.judged(client, smashed, work.half):
+            with work.seeded(step, client):
+                features = work.half.forward(client, smashed)
+            io.send_down(step, client, Smashed, features)
     work.timeline.advance()
     step = io.gather_tensors(step, Gradient)
     for client, weight in zip(step.clients, work.weights(step), strict=True):
@@ -111,10 +125,19 @@ def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
 
 def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float]]:
     """As `u_shaped`, with all clients' batches in one pass."""
-    step = begun = io.gather_tensors(step, Smashed)
+    step = begun = started = io.gather_tensors(step, Smashed)
     smashed = [io.receive_tensor(step, client, Smashed) for client in step.clients]
-    with work.seeded(step, step.clients[0]):
-        features = torch.split(work.half.forward(0, torch.cat(smashed)), list(step.samples))
+    try:
+        features = _fused_features(work, step, smashed)
+    except NonFiniteError as error:
+        for client, alone in zip(step.clients, smashed, strict=True):
+            with suppress(AbsentError), io.judged(client, alone, work.half):
+                work.half.forward(0, alone)
+        step = begun = io.remaining(step, io.blamed_out(step.clients))
+        kept = dict(zip(started.clients, smashed, strict=True))
+        if len(step.clients) == len(kept):
+            raise error
+        features = _fused_features(work, step, [kept[client] for client in step.clients])
     _send_each(io, step, Smashed, list(features))
     work.timeline.advance()
     step = io.gather_tensors(step, Gradient)
@@ -127,8 +150,8 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
         zeros = (torch.zeros_like(f) for f in features)
         joined = torch.cat([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
         back = torch.split(work.half.backward(0, joined), list(begun.samples))
-    kept = [b for c, b in zip(begun.clients, back, strict=True) if c in gradients]
-    _send_each(io, step, Gradient, [b / w for b, w in zip(kept, weights, strict=True)])
+    own = [b for c, b in zip(begun.clients, back, strict=True) if c in gradients]
+    _send_each(io, step, Gradient, [b / w for b, w in zip(own, weights, strict=True)])
     work.update(step)
     return step, []
 
@@ -146,10 +169,33 @@ MODES: dict[tuple[str, str], ModeFunction] = {
 
 def _one(work: ServerWork, io: StepIO, step: Step, client: int, weight: float) -> float:
     smashed, targets = io.receive_batch(step, client)
-    with work.seeded(step, client):
-        loss, gradient = work.half.train(smashed, targets, weight)
-    io.send_down(step, client, Gradient, gradient)
+    with io.judged(client, smashed, work.half):
+        with work.seeded(step, client):
+            loss, gradient = work.half.train(smashed, targets, weight)
+        io.send_down(step, client, Gradient, gradient)
     return loss
+
+
+def _fused(
+    work: ServerWork, step: Step, received: Mapping[int, tuple[Tensor, Tensor]]
+) -> tuple[list[float], list[Tensor]]:
+    batches = [received[client] for client in step.clients]
+    with work.seeded(step, step.clients[0]):
+        return work.half.train_fused(
+            [smashed for smashed, _ in batches], [targets for _, targets in batches], work.weights(step)
+        )
+
+
+def _fused_features(work: ServerWork, step: Step, smashed: list[Tensor]) -> tuple[Tensor, ...]:
+    with work.seeded(step, step.clients[0]):
+        return torch.split(work.half.forward(0, torch.cat(smashed)), list(step.samples))
+
+
+def _try_alone(work: ServerWork, io: StepIO, client: int, smashed: Tensor, targets: Tensor) -> None:
+    """Blame a client whose batch gives a loss that is not finite by itself. Nothing is kept of the pass."""
+    with io.judged(client, smashed, work.half):
+        work.half.train(smashed, targets)
+    work.half.discard()
 
 
 def _send_each(io: StepIO, step: Step, kind: type[Smashed | Gradient], tensors: list[Tensor]) -> None:

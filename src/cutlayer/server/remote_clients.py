@@ -17,7 +17,7 @@ from torch import Tensor
 from cutlayer.aggregation.orders import Orders
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import AbsentError, RollbackError
-from cutlayer.protocol.boundary import Boundary
+from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.server.client_states import ClientStates, common
@@ -35,12 +35,14 @@ class RemoteClients:
         data_spec: DataSpec,
         test_samples: Sequence[int],
         codecs: RunCodecs,
+        agreed: Agreed,
         make_half: Callable[[], ClientHalf],
         *,
         shared_model: bool,
         own_states: bool,
         digest: str,
         steps_per_epoch: int,
+        largest_message: int,
         orders: Orders | None = None,
         among_clients: bool = False,
     ) -> None:
@@ -53,7 +55,7 @@ class RemoteClients:
         self.data_spec = data_spec
         self.transport = transport
         self._tests = list(test_samples)
-        self._boundary = Boundary(transport, codecs)
+        self._boundary = Boundary(transport, codecs, agreed)
         self._client_states = ClientStates(
             transport,
             self._boundary,
@@ -64,6 +66,7 @@ class RemoteClients:
         )
         self._digest = digest
         self._steps_per_epoch = steps_per_epoch
+        self._largest_message = largest_message
         self._orders = orders
         self._among_clients = among_clients
         self._restored: dict[int, bytes] = {}
@@ -80,7 +83,7 @@ class RemoteClients:
         }
         if self._among_clients:
             welcome["meeting"] = self.transport.rendezvous()
-        self.transport.begin(number, era, **welcome)
+        self.transport.begin(number, era, largest_message=self._largest_message, **welcome)
         with self.transport.meter.apart():
             for client in self.transport.members() if number else ():
                 if self._orders is not None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.aggregation.base import Aggregation, HandsOver
 from cutlayer.errors import DivergedError, NonFiniteError
-from cutlayer.protocol.boundary import Boundary
+from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.client_pool import ClientPool
@@ -47,6 +47,7 @@ class SplitServer:
         weighting: Weighting = "clients",
         links: Sequence[Link] = (),
         note_rates: bool = False,
+        agreed: Agreed | None = None,
     ) -> None:
         self.half = half
         self.plan = plan
@@ -56,7 +57,8 @@ class SplitServer:
         self.transport = transport = clients.transport
         self.aggregation = aggregation
         self.timeline = Timeline(*links)
-        self.boundary = Boundary(transport, codecs, task, aggregation.shares)
+        agreed = agreed or Agreed()
+        self.boundary = Boundary(transport, codecs, agreed, task, aggregation.shares)
         """For what comes between steps; within one, decoding is on the timeline."""
         self.number = 0
         self.trained: dict[int, int] = {}
@@ -67,9 +69,10 @@ class SplitServer:
         self._work = ServerWork(half, self.timeline, weighting, seed)
         self._mode = MODES[plan.mode, batching]
         timed = Boundary(
-            transport, codecs, task, aggregation.shares, lambda: self.timeline.server("server_decode")
+            transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
         self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates)
+        self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
 
@@ -77,6 +80,20 @@ class SplitServer:
     def done(self) -> bool:
         """Whether all steps are complete."""
         return self.number >= self.plan.total
+
+    @property
+    def diverging(self) -> bool:
+        """Whether the server sees for itself that training diverges, whatever a client says.
+
+        Its weights are beyond what is accepted from clients, or so are most losses of the last step.
+        """
+        limit = self.codecs.max_value
+        if limit is None:
+            return False
+        beyond = [not abs(loss) <= limit for loss in self._losses]
+        if 2 * sum(beyond) > len(beyond):
+            return True
+        return any(not float(p.detach().abs().max()) <= limit for p in self.half.parameters if p.numel())
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
@@ -96,6 +113,7 @@ class SplitServer:
                 f"training diverged at step {step.number + 1}: the loss is {result.loss}", step.number
             )
         self.number += 1
+        self._losses = result.losses
         result.bytes = self.transport.meter.since(before)
         result.seconds = self.timeline.seconds
         result.simulated = self.timeline.clock.seconds

@@ -7,19 +7,20 @@ other, quorum and deadline decide who is in (`Transport.present`), and messages 
 the step computes, because the weights of a mean depend on who takes part in it.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.aggregation.base import Aggregation, Shared
-from cutlayer.errors import AbsentError
+from cutlayer.errors import AbsentError, MessageError, NonFiniteError
 from cutlayer.protocol.boundary import Boundary
 from cutlayer.protocol.plan import Step
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.timeline import Timeline
+from cutlayer.split.server import ServerHalf
 from cutlayer.wire.messages.types import Ask, Gradient, Report, Share, Smashed
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
@@ -133,6 +134,27 @@ class StepIO:
                 self.weights[client] = self._shared(step, client, Share.WEIGHTS)
         return {client: n for client, n in samples.items() if client in self.weights}
 
+    @contextmanager
+    def judged(self, client: int, smashed: Tensor, half: ServerHalf) -> Iterator[None]:
+        """What is not finite inside comes of this client's batch, unless the model itself is not well."""
+        try:
+            yield
+        except NonFiniteError as error:
+            if self._boundary.trusts or not half.sound(smashed):
+                raise
+            with self._boundary.blame(client):
+                raise MessageError(f"with its batch {error}") from None
+
+    def blamed_out(self, clients: Collection[int]) -> set[int]:
+        """Those of the clients that still take part."""
+        return set(clients) & set(self._transport.members())
+
+    def remaining(self, step: Step, clients: Collection[int]) -> Step:
+        """The step with those of its clients that were not left out."""
+        if step.clients and not clients:
+            raise NobodyError
+        return step.only(clients)
+
     def count_raw(self, direction: Direction, kind: Kind, nbytes: int) -> None:
         """Count what would have crossed as plain float32."""
         if nbytes:
@@ -186,7 +208,7 @@ class StepIO:
 
     def _end(self, step: Step, client: int) -> tuple[Shared | None, Report]:
         shared = self._shared(step, client, step.share) if step.share != Share.NOTHING else None
-        report = self._boundary.report(client, step.number)
+        report = self._boundary.report(client, step.number, self._samples[client])
         size = report.size + (shared.size if shared else 0)
         self._timeline.finished(client, report, size)
         self._trained[client] = self._trained.get(client, 0) + self._samples[client]

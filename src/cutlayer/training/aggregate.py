@@ -14,10 +14,13 @@ from cutlayer.aggregation.service import SPLIT_SERVER, AggregatorService
 from cutlayer.config.schema import Config
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.state_form import StateForm
 from cutlayer.training import checkpoint
+from cutlayer.training.build import make_mean_rule
 from cutlayer.training.serve import check_names
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
@@ -44,7 +47,8 @@ def aggregate(
             _Checkpoints(directory, config),
             digest=digest(settings),
             weighting=config.train.weighting,
-            codecs_for=lambda clients: _codecs(config, clients),
+            rule=make_mean_rule(config),
+            derive=lambda clients: _derive(config, clients),
             note=note,
         )
         with running(transport, listening, settings, service.handler(listening.security.identify)):
@@ -53,11 +57,12 @@ def aggregate(
             raise KeyboardInterrupt
 
 
-def _codecs(config: Config, clients: Sequence[Any]) -> RunCodecs:
+def _derive(config: Config, clients: Sequence[Any]) -> tuple[RunCodecs, Agreed]:
     """The model follows from the settings and the data's form: what clients share has its size."""
     parts = prepare_model(config, data_spec_of(clients).placeholder_data().train)[1]
-    sizes = vector_sizes(make_client(config, parts))
-    return make_codecs(config, sizes, max(*sizes, 1))
+    half = make_client(config, parts)
+    sizes = vector_sizes(half)
+    return make_codecs(config, sizes, max(*sizes, 1), of_others=True), Agreed(state=StateForm.of(half))
 
 
 class _Checkpoints:

@@ -4,10 +4,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.config.schema import Config
 from cutlayer.server.split_server import SplitServer
 from cutlayer.training.progress import Display
 from cutlayer.training.trainer import Listener, Outputs, Schedule, Trainer
+
+
+def make_mean_rule(config: Config) -> MeanRule:
+    """How what clients share is averaged."""
+    return MeanRule(config.robust.mean, config.robust.trim, config.robust.clip_shared)
 
 
 def build_trainer(

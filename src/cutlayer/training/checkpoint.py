@@ -90,7 +90,7 @@ def latest(
             damaged.append(path.name)
             if warn is not None:
                 warn(f"{error}; going back to the one before")
-            _set_aside(path)
+            set_aside(path)
             continue
         if run is not None:
             _same_run(found, run)
@@ -157,7 +157,8 @@ def _digest(about: str, tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _set_aside(path: Path) -> None:
+def set_aside(path: Path) -> None:
+    """Take a checkpoint that cannot be used out of the row, and keep it as `*.damaged`."""
     # Left under its name it would count among the last few that are kept. A directory that can only
     # be read needs no such care.
     try:

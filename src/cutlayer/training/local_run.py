@@ -14,6 +14,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
+from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_clients,
     make_codecs,
@@ -33,6 +34,7 @@ from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.vectors import assign
+from cutlayer.training.build import make_mean_rule
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
 
@@ -133,12 +135,13 @@ def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
         task,
         codecs,
         clients,
-        ServerAggregation(codecs, config.train.weighting, clients.transport),
+        ServerAggregation(codecs, config.train.weighting, clients.transport, make_mean_rule(config)),
         seed=config.seed,
         batching=config.train.server_batching,
         weighting=config.train.weighting,
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
+        agreed=Agreed(clip_smashed=config.robust.clip_smashed),
     )
     return LocalRun(server, clients, config, data, whole)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_client,
     make_codecs,
@@ -30,11 +32,15 @@ from cutlayer.protocol.build import (
 )
 from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.state_bytes import to_bytes
+from cutlayer.protocol.state_form import StateForm
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
+from cutlayer.split.client import ClientHalf
+from cutlayer.split.state import client_state
 from cutlayer.training import checkpoint
-from cutlayer.training.build import build_trainer
+from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.trainer import Result
 from cutlayer.wire.grpc.server import Listening, running
@@ -96,24 +102,34 @@ def remote_server(
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
     parts, task = prepare_model(config, data.train)[1], make_task(data.train)
-    sizes = vector_sizes(make_client(config, parts))
-    codecs = make_codecs(config, sizes, _largest_tensor(config, spec, parts))
+    half = make_client(config, parts)
+    sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
+    codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)
+    agreed = Agreed(
+        smashed=shapes[0],
+        clip_smashed=config.robust.clip_smashed,
+        tail_gradient=shapes[-1],
+        state=StateForm.of(half),
+        loss_at_client=config.train.mode == "u-shaped",
+    )
     plan = make_plan(config.train, spec.samples)
     pool = RemoteClients(
         transport,
         spec,
         [0 if ready is None else ready.test_samples for ready in clients],
         codecs,
+        agreed,
         lambda: make_client(config, parts),
         shared_model=shares_model(config.train),
         own_states=codecs.feeds_back or config.codec.follows_link,
         digest=digest(settings_for_clients(config)),
         steps_per_epoch=plan.steps_per_epoch,
+        largest_message=_largest_message(codecs, half),
         orders=orders,
         among_clients=config.train.aggregation != "server",
     )
     return SplitServer(
-        make_server(config, parts, task),
+        make_server(config, parts, task, guarded=True),
         plan,
         task,
         codecs,
@@ -124,6 +140,7 @@ def remote_server(
         weighting=config.train.weighting,
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
+        agreed=agreed,
     )
 
 
@@ -134,21 +151,34 @@ def _aggregation(
         return RemoteAggregation(config.train.weighting, transport, orders)
     if config.train.aggregation != "server":
         return ClientAggregation(config.train.weighting, transport)
-    return ServerAggregation(codecs, config.train.weighting, transport)
+    return ServerAggregation(codecs, config.train.weighting, transport, make_mean_rule(config))
 
 
 @torch.no_grad()
-def _largest_tensor(config: Config, spec: DataSpec, parts: tuple[Part, ...]) -> int:
-    """The most elements of any tensor that an honest client sends."""
-    train = config.train
+def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, ...]]:
+    """The shape of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
     x = spec.preprocess().test(spec.placeholder_data().train.images[:1])
-    features = 0
+    shapes = []
     for part in parts[: len(parts) - 1 or 1]:
         x = part.eval()(x)
         part.train()
-        features = max(features, x.numel())
+        shapes.append(tuple(x.shape[1:]))
+    return shapes
+
+
+def _largest_tensor(config: Config, shapes: list[tuple[int, ...]], parts: tuple[Part, ...]) -> int:
+    """The most elements of any tensor that an honest client sends."""
+    features = max(math.prod(shape) for shape in shapes)
     learned: int = sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
-    return max(learned, int(features) * max(train.batch_size, train.evaluate_batch))
+    return max(learned, features * max(config.train.batch_size, config.train.evaluate_batch))
+
+
+def _largest_message(codecs: RunCodecs, half: ClientHalf) -> int:
+    """Bytes of the largest message that an honest client sends: a tensor as it is, or its whole state."""
+    elements = codecs.max_elements or 0
+    # Weights, buffers, error feedback, and at most two numbers that the optimizer keeps for each weight.
+    state = 4 * sum(codecs.vector_sizes or ()) * 4 + len(to_bytes(client_state(half)))
+    return max(8 * elements, state) + (64 << 10)
 
 
 class _Counted:

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from cutlayer.errors import DivergedError, NonFiniteError, RollbackError
+from cutlayer.errors import CheckpointError, DivergedError, NonFiniteError, RollbackError
 from cutlayer.files import write_atomically
 from cutlayer.interrupt import Interrupt
 from cutlayer.server.evaluation import evaluate
@@ -141,6 +141,11 @@ class Trainer:
                 self._steps(interrupt)
                 return self._result()
             except RollbackError as error:
+                if self.server.diverging:
+                    number = self.server.number
+                    raise DivergedError(
+                        f"training diverged before step {number + 1}: {error}. {self._remedy()}", number
+                    ) from error
                 self._go_back()
                 self.server.clients.rolled_back(self.server.number, str(error))
 
@@ -181,14 +186,27 @@ class Trainer:
             self._tensorboard = TensorBoard(self._directory / "tensorboard", self.server.number)
 
     def _restore(self) -> None:
-        found = checkpoint.latest(self._checkpoints, self._shown.note, self._outputs.identity)
-        if found is None:
-            return
-        self.server.restore(found.tensors, found.state["session"])
-        self._sums.restore(found.state["sums"])
-        best, scored = found.state["best"], found.state["scored"]
-        self._best = (float(best[0]), int(best[1])) if best else None
-        self._scored = Evaluation(**scored) if scored else None
+        """Continue from the newest checkpoint that can be restored."""
+        while True:
+            found = checkpoint.latest(self._checkpoints, self._shown.note, self._outputs.identity)
+            if found is None:
+                return
+            try:
+                self.server.restore(found.tensors, found.state["session"])
+                self._sums.restore(found.state["sums"])
+                best, scored = found.state["best"], found.state["scored"]
+                self._best = (float(best[0]), int(best[1])) if best else None
+                self._scored = Evaluation(**scored) if scored else None
+                return
+            except (CheckpointError, LookupError, TypeError, ValueError) as error:
+                earlier = [step for step in checkpoint.steps(self._checkpoints) if step < found.step]
+                if not earlier:
+                    raise
+                self._shown.note(
+                    f"{found.path.name}: {error}; going back to the checkpoint of step {earlier[-1]}"
+                )
+                checkpoint.set_aside(found.path)
+                self.server = self._make_server()
 
     def _end_epoch(self, epoch: int) -> None:
         last = epoch + 1 == self._schedule.epochs

@@ -17,6 +17,9 @@ from cutlayer.wire.grpc.peer import Peer, Stream
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.policy import Policy
 
+# An honest client has two messages on their way at most, and so has the server; small ones come on top.
+_BACKLOG, _SLACK = 3, 1 << 20
+
 
 class Membership:
     """All clients of a run, wherever they are."""
@@ -48,6 +51,7 @@ class Membership:
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
         self._welcome: dict[str, Any] = {}
+        self._largest_backlog = _BACKLOG * self.limits.message
         self._closed = False
 
     def label(self, client: int) -> str:
@@ -57,9 +61,17 @@ class Membership:
 
     # For the thread that trains.
 
-    def begin(self, step: int, era: str | None = None, **welcome: Any) -> None:
-        """Make members of all who are ready: a new era begins after `step` steps."""
+    def begin(
+        self, step: int, era: str | None = None, *, largest_message: int | None = None, **welcome: Any
+    ) -> None:
+        """Make members of all who are ready: a new era begins after `step` steps.
+
+        `largest_message` is the size of the largest message that an honest client sends in this run. It
+        bounds what waits for the server, and what it keeps for a client, to a few of them.
+        """
         with self.lock:
+            if largest_message is not None:
+                self._largest_backlog = _BACKLOG * largest_message + _SLACK
             self.era = era or secrets.token_hex(8)
             self._welcome = welcome
             for peer in self.peers:
@@ -176,9 +188,13 @@ class Membership:
     def arrived(self, client: int, data: memoryview) -> None:
         """A message that is not a repetition."""
         peer = self.peers[client]
+        if not data:
+            raise MessageError("an empty message")
         if len(peer.inbox) >= self.limits.waiting:
             raise MessageError(f"more than {self.limits.waiting} messages that nobody asked for")
-        peer.inbox.append(data)
+        if peer.inbox_bytes + len(data) > self._largest_backlog:
+            raise MessageError(f"more than {self._largest_backlog} bytes that nobody asked for")
+        peer.put_message(data)
         self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:
@@ -197,7 +213,7 @@ class Membership:
     def _forgot(self, peer: Peer) -> None:
         """A member came back as another process, or from another era: what it held is lost."""
         peer.conversation = None
-        peer.inbox.clear()
+        peer.forget_messages()
         peer.failure = None
         if self.patient:
             self._rollback = f"{self.label(peer.number)} came back without its state"

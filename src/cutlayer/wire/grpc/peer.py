@@ -60,12 +60,29 @@ class Peer:
     """What the waiting stream has told about its data."""
     conversation: Reliable | None = None
     inbox: deque[memoryview] = field(default_factory=deque)
+    inbox_bytes: int = 0
     failure: Any = None
 
     @property
     def waiting(self) -> bool:
         """Whether it could be admitted."""
         return self.stream is not None and self.ready is not None and self.conversation is None
+
+    def put_message(self, data: memoryview) -> None:
+        """A message that nobody has asked for yet."""
+        self.inbox.append(data)
+        self.inbox_bytes += len(data)
+
+    def take_message(self) -> memoryview:
+        """The oldest of them."""
+        data = self.inbox.popleft()
+        self.inbox_bytes -= len(data)
+        return data
+
+    def forget_messages(self) -> None:
+        """Nothing that has come counts any more."""
+        self.inbox.clear()
+        self.inbox_bytes = 0
 
     def take(self, stream: Stream, hello: Any) -> None:
         """Its connection is now this one, which began with that Hello."""
@@ -76,7 +93,7 @@ class Peer:
     def retire(self, code: str, reason: str) -> None:
         """It is no member any more; if it is connected, tell it why."""
         self.conversation = None
-        self.inbox.clear()
+        self.forget_messages()
         self.failure = None
         self.ready = None
         if self.stream is not None:
@@ -89,5 +106,5 @@ class Peer:
             raise RuntimeError("only a waiting client can be admitted")
         self.conversation = self.stream.conversation = Reliable()
         self.stream.cursor = 0
-        self.inbox.clear()
+        self.forget_messages()
         self.stream.say(welcome=message_class("Welcome")(**welcome))

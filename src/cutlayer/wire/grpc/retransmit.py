@@ -25,11 +25,17 @@ class Reliable:
         self._sent = 0
         self._received = 0
         self._kept: deque[tuple[int, Parts]] = deque()
+        self._kept_bytes = 0
 
     @property
     def received(self) -> int:
         """The number of the last message that arrived."""
         return self._received
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes wait to be sent or acknowledged."""
+        return self._kept_bytes
 
     @property
     def kept(self) -> int:
@@ -41,6 +47,7 @@ class Reliable:
         with self._lock:
             self._sent += 1
             self._kept.append((self._sent, message))
+            self._kept_bytes += sum(map(len, message))
 
     def after(self, number: int) -> tuple[int, Parts] | None:
         """The first kept message with a larger number, for whoever writes to the connection."""
@@ -64,4 +71,5 @@ class Reliable:
             if number > self._sent:
                 raise MessageError(f"message {number} is confirmed, but only {self._sent} were sent")
             while self._kept and self._kept[0][0] <= number:
-                self._kept.popleft()
+                _, message = self._kept.popleft()
+                self._kept_bytes -= sum(map(len, message))

@@ -26,6 +26,8 @@ from cutlayer.wire.policy import Policy
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
+# How long a client's word that training diverged waits for that of the others, in seconds.
+_GRACE = 5.0
 _REPORT = TYPES.index(Report)
 
 
@@ -47,6 +49,7 @@ class GrpcTransport(Membership):
         super().__init__(clients, policy, limits, check=check, names=names, note=note)
         self.meter = Meter()
         self._interrupted = interrupted
+        self._first_claim: float | None = None
         self.received: set[str] = set()
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
@@ -92,7 +95,7 @@ class GrpcTransport(Membership):
                     stream.end("AGAIN", f"no answer for {self.limits.silence:.0f} s")
                     peer.stream = None
                 self._wait(peer)
-            data = peer.inbox.popleft()
+            data = peer.take_message()
         message = unpack(data)
         self.received.add(type(message).__name__)
         self.meter.add(message.kind, Direction.UP, message.size, client)
@@ -101,8 +104,9 @@ class GrpcTransport(Membership):
     def ready(self, client: int) -> bool:
         """See `Transport.ready`."""
         # Under `drop` the weights of a mean are known only when it is clear who takes part in it.
-        inbox = self.peers[client].inbox
-        return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
+        with self.lock:
+            inbox = self.peers[client].inbox
+            return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
 
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""
@@ -143,6 +147,9 @@ class GrpcTransport(Membership):
             peer.conversation.send(*data)
             if peer.stream is not None:
                 peer.stream.wake()
+            if peer.conversation.kept_bytes > self._largest_backlog:
+                self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
+                return
         self.meter.add(message.kind, Direction.DOWN, message.size, client)
 
     # Below, the lock is held.
@@ -156,16 +163,35 @@ class GrpcTransport(Membership):
         """Let others work for a moment, then look again."""
         self._glance()
         for one in self.peers:
-            if one.failure is not None:
-                reason, diverged = one.failure.reason, one.failure.diverged
-                if diverged:
-                    raise NonFiniteError(f"{self.label(one.number)}: {reason}")
-                one.failure = None
+            if one.failure is not None and not one.failure.diverged:
+                reason, one.failure = one.failure.reason, None
                 self.expel(one.number, reason)
+        self._judge_divergence()
         if self._interrupted() and (peer is None or peer.stream is None):
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
         self.lock.wait(_GLANCE)
+
+    def _judge_divergence(self) -> None:
+        """Believe clients that training diverged if most of them say so; a few who say so are at fault.
+
+        Clients that hold the same weights find out in the same step, so the others get a moment to say so.
+        """
+        members = [peer for peer in self.peers if peer.conversation is not None]
+        claims = [peer for peer in members if peer.failure is not None]
+        if not claims:
+            self._first_claim = None
+            return
+        if 2 * len(claims) > len(members):
+            told = "; ".join(f"{self.label(peer.number)}: {peer.failure.reason}" for peer in claims[:3])
+            raise NonFiniteError(told)
+        now = time.monotonic()
+        self._first_claim = self._first_claim or now
+        answered = all(peer.inbox for peer in members if peer not in claims)
+        if answered or now - self._first_claim > _GRACE:
+            for peer in claims:
+                reason, peer.failure = peer.failure.reason, None
+                self.expel(peer.number, f"it says that training diverged, and most others do not: {reason}")
 
     def _glance(self) -> None:
         if self._rollback is not None:
