@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from elsewhere import network_run, started  # type: ignore[import-not-found]
+from client_processes import network_run, started  # type: ignore[import-not-found]
 
 from cutlayer.config.schema import Config, load
 from cutlayer.training.local_run import local_run
@@ -56,15 +56,15 @@ def spread(values: list[float]) -> Figures:
 def raw(arguments: argparse.Namespace) -> Figures:
     """Messages of 1 MB there and back."""
     config = configure(arguments, "train.clients=1")
-    hub = GrpcTransport(1)
+    transport = GrpcTransport(1)
     size = 1_000_000
-    with started(config, hub, 1, "", arguments.root):
-        hub.begin(0)
+    with started(config, transport, 1, "", arguments.root):
+        transport.begin(0)
         message = Gradient(0, bytes(size))
 
         def there_and_back() -> None:
-            hub.send(0, message)
-            hub.receive(0)
+            transport.send(0, message)
+            transport.receive(0)
 
         found = times(there_and_back, 40 if arguments.quick else 200)
     rate = spread([2 * size / seconds / 1e6 for seconds in found])
@@ -110,13 +110,13 @@ def many(arguments: argparse.Namespace) -> Figures:
             "model.width=4",
             "train.server_batching=fused",
         )
-        with network_run(config, arguments.root, 1) as session:
+        with network_run(config, arguments.root, 1) as server:
             for _ in range(2):
-                session.step()
+                server.step()
             steps = 4 if arguments.quick else 10
             began = time.process_time()
             for _ in range(steps):
-                session.step()
+                server.step()
             # BeginStep, Gradient, SyncDown down; Smashed, Labels, SyncUp, Report up.
             messages = 7 * count * steps
             figures[f"microseconds a message, {count} clients"] = (
@@ -156,15 +156,15 @@ def _on_link(arguments: argparse.Namespace, spec: str, model: list[str], rounds:
             f"link.spec={spec}",
             *model,
         )
-        with network_run(config, arguments.root, 1, spec) as session:
+        with network_run(config, arguments.root, 1, spec) as server:
             measured, predicted, computing = [], [], []
             for number in range(rounds + 1):
-                before, began = session.server.timeline.clock.seconds, time.perf_counter()
-                outcome = session.step()
+                before, began = server.timeline.clock.seconds, time.perf_counter()
+                result = server.step()
                 if number:
                     measured.append(time.perf_counter() - began)
-                    predicted.append(session.server.timeline.clock.seconds - before)
-                    computing.append(sum(outcome.seconds.values()))
+                    predicted.append(server.timeline.clock.seconds - before)
+                    computing.append(sum(result.seconds.values()))
         figures[codec] = {
             "measured, seconds": spread(measured),
             "measured / predicted": spread([m / p for m, p in zip(measured, predicted, strict=True)]),

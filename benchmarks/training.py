@@ -36,8 +36,8 @@ KINDS: dict[str, tuple[list[str], float | None]] = {
 }
 
 
-def session(arguments: argparse.Namespace, overrides: list[str]) -> LocalRun:
-    """A session whose clients' batches make `batch` samples together."""
+def run(arguments: argparse.Namespace, overrides: list[str]) -> LocalRun:
+    """A run whose clients' batches make `batch` samples together."""
     clients = 10 if "train.clients=10" in overrides else 1
     return local_run(
         load(
@@ -104,9 +104,9 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    sessions = {name: session(arguments, overrides) for name, (overrides, _) in KINDS.items()}
-    steps: dict[str, Callable[[], object]] = {"plain PyTorch": plain(sessions["1 client, dense"])}
-    steps |= {name: found.step for name, found in sessions.items()}
+    runs = {name: run(arguments, overrides) for name, (overrides, _) in KINDS.items()}
+    steps: dict[str, Callable[[], object]] = {"plain PyTorch": plain(runs["1 client, dense"])}
+    steps |= {name: found.step for name, found in runs.items()}
     times = measure(steps, arguments.rounds)
     base = times["plain PyTorch"]
     figures = {}

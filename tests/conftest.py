@@ -79,7 +79,7 @@ def configure(tmp_path: Path) -> Callable[..., Config]:
 
 @pytest.fixture
 def start(configure: Callable[..., Config]) -> Callable[..., LocalRun]:
-    """A session on such settings."""
+    """A run in one process on such settings."""
     return lambda *overrides: local_run(configure(*overrides))
 
 
@@ -89,11 +89,11 @@ def resumes_exactly(start: Callable[..., LocalRun]) -> Callable[[list[str], int]
 
     def check(settings: list[str], steps: int) -> None:
         whole, first, second = (start(*settings) for _ in range(3))
-        outcomes = [whole.step() for _ in range(whole.server.plan.total)]
+        results = [whole.step() for _ in range(whole.server.plan.total)]
         for _ in range(steps):
             first.step()
         second.restore(*first.state())
         rest = [second.step() for _ in range(steps, whole.server.plan.total)]
-        assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in outcomes[steps:]]
+        assert [(o.bits, o.losses) for o in rest] == [(o.bits, o.losses) for o in results[steps:]]
 
     return check

@@ -1,4 +1,4 @@
-"""Who may import whom: imports point down the list of rooms in docs/architecture.md, and nowhere else.
+"""Who may import whom: imports point up the table of rooms in docs/architecture.md, and nowhere else.
 
 The table below is the only place of that rule. A room that is not in it fails the test.
 """

@@ -85,15 +85,15 @@ def test_a_state_message_carries_the_memory(start: Start, settings: list[str]) -
     session = start(*settings, "codec.sync=sp:ratio=0.9")
     for _ in range(2):
         session.step()
-    worker, other = session.clients.clients[1], start(*settings, "codec.sync=sp:ratio=0.9").clients.clients[1]
-    assert worker.feedback is not None
+    one, other = session.clients.clients[1], start(*settings, "codec.sync=sp:ratio=0.9").clients.clients[1]
+    assert one.feedback is not None
     assert other.feedback is not None
-    assert worker.feedback.residual.norm() > 0
-    (state,) = worker.handle(Ask(2, Share.STATE))
+    assert one.feedback.residual.norm() > 0
+    (state,) = one.handle(Ask(2, Share.STATE))
     assert isinstance(state, State)
     list(other.handle(state))
-    assert torch.equal(other.feedback.residual, worker.feedback.residual)
-    (own,) = worker.handle(Ask(2, Share.OWN))
+    assert torch.equal(other.feedback.residual, one.feedback.residual)
+    (own,) = one.handle(Ask(2, Share.OWN))
     assert isinstance(own, State)
     assert list(from_bytes(own.body)) == ["own.memory"]
     # Who joins later owes nothing.

@@ -6,7 +6,7 @@ import torch
 from cutlayer.codecs import codec
 from cutlayer.errors import ConfigError
 from cutlayer.split import CutPoint
-from cutlayer.tools.advise import REPORT, TURN, Setting, advise, candidates, feature_maps, speed
+from cutlayer.tools.advise import BEGIN_STEP, REPORT, Setting, advise, candidates, feature_maps, speed
 from cutlayer.wire.link.model import Link
 
 # 8 channels of 4x4: 128 elements, 512 bytes a sample. 1 M and 9 M multiply-adds, 100 and 900 weights.
@@ -31,12 +31,12 @@ def test_times_by_hand() -> None:
     assert choice.server_seconds == pytest.approx(3 * 9e6 * 10 / 1e10)  # 27 ms
     # Ten labels of four bits are five bytes; 100 weights are 400 bytes up, and their mean 400 bytes down.
     assert choice.up_bytes == frame + 5 + 400 + REPORT
-    assert choice.down_bytes == TURN + 400 + 5120
+    assert choice.down_bytes == BEGIN_STEP + 400 + 5120
     assert choice.up_seconds == pytest.approx(2 * 0.010 + choice.up_bytes / 1e6)
     assert choice.down_seconds == pytest.approx(2 * 0.010 + choice.down_bytes / 2e6)
     total = 0.030 + 0.027 + 0.020 + choice.up_bytes / 1e6 + 0.020 + choice.down_bytes / 2e6
     assert choice.seconds == pytest.approx(total)
-    assert (TURN, REPORT) == (26, 41)
+    assert (BEGIN_STEP, REPORT) == (26, 41)
 
 
 def test_codecs_and_sync_count() -> None:
@@ -45,7 +45,7 @@ def test_codecs_and_sync_count() -> None:
     (choice,) = advise([POINT], FEATURES, [codec("qu:bits=4")], setting, budget=0.1)
     frame = len(codec("qu:bits=4").encode(FEATURES["layer1"]))
     assert choice.up_bytes == frame + 5 + 100 // 4 + REPORT
-    assert choice.down_bytes == TURN + 100 // 4 + 1280
+    assert choice.down_bytes == BEGIN_STEP + 100 // 4 + 1280
     assert choice.bits == pytest.approx(8 * frame / 1280)
     (alone,) = advise(
         [POINT], FEATURES, [codec("qu:bits=4")], Setting(link, 1e9, 1e10, 10, sync_every=0), 0.1

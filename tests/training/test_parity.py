@@ -19,7 +19,7 @@ Start = Callable[..., LocalRun]
 
 
 def batch(session: LocalRun, step: Step, client: int) -> tuple[Tensor, Tensor]:
-    """What a client trains on, found without its worker."""
+    """What a client trains on, computed from the run's data alone."""
     data, config = session.data, session.config
     sampler = Sampler(data.parts[client], config.train.batch_size, seed=config.seed, client=client)
     indices = sampler.batch(step.epoch, step.step)
@@ -126,9 +126,9 @@ def test_gradients_are_averaged_each_step(start: Start, clients: int, mode: str,
         n = len(step.clients)
         weights = [1 / n] * n if weighting == "clients" else [size / sum(sizes) for size in sizes]
         apply(opt, whole, mean(gradients, weights), step.lr)
-        outcome = session.step()
-        assert outcome.losses == pytest.approx(losses, rel=1e-4)
-        assert outcome.loss == pytest.approx(
+        result = session.step()
+        assert result.losses == pytest.approx(losses, rel=1e-4)
+        assert result.loss == pytest.approx(
             sum(w * x for w, x in zip(weights, losses, strict=True)), rel=1e-4
         )
         same(session, whole, buffers=False)

@@ -75,7 +75,7 @@ def test_a_run_leaves_everything_behind(configure: Configure) -> None:
     assert epochs[-1]["accuracy"] == result.scored.top1
     assert epochs[-1]["accuracy_top5"] >= epochs[-1]["accuracy"]
     assert sum(r["bytes"]["up"] for r in epochs) == result.bytes["up"]
-    # Each step pays at least three latencies: turn, smashed data, gradient.
+    # Each step pays at least three latencies: BeginStep, smashed data, gradient.
     assert result.simulated_seconds > result.steps * 0.03
     assert result.simulated_seconds == epochs[-1]["simulated_seconds"]
 

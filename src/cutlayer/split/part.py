@@ -61,11 +61,11 @@ def assemble(
     """Make modules of the parts' graphs (one list for each mode), and distribute the state among them."""
     count = len(graphs[False])
     parts = [Part(first=i == 0, last=i == count - 1) for i in range(count)]
-    elsewhere: set[int] = set()
+    earlier: set[int] = set()
     for i, part in enumerate(parts):
         for target in _targets(graphs[mode][i] for mode in graphs):
-            _attach(part, model, target, constants, elsewhere)
-        elsewhere.update(id(module) for module in part.modules())
+            _attach(part, model, target, constants, earlier)
+        earlier.update(id(module) for module in part.modules())
     _check_ties(parts)
     _deal_out_unused(model, parts)
     for i, part in enumerate(parts):
@@ -97,7 +97,7 @@ def _attach(
     model: nn.Module,
     name: str,
     constants: dict[str, torch.Tensor],
-    elsewhere: set[int],
+    earlier: set[int],
 ) -> None:
     """Register in the part what the model has under that name, in the same way."""
     holder, source = part, model
@@ -111,7 +111,7 @@ def _attach(
             return  # already there, as part of a module that was attached whole
     if last in source._modules:
         module = source.get_submodule(last)
-        if id(module) in elsewhere and not module.state_dict():
+        if id(module) in earlier and not module.state_dict():
             # One activation or dropout used in two parts: each needs its own mode.
             module = copy.deepcopy(module)
         holder.add_module(last, module)

@@ -1,4 +1,4 @@
-"""Advise on cut and codec: the shortest training step on a link and a device, within an error budget.
+"""Advise on cut and codec: the shortest training step for a link and client speed, within an error budget.
 
 The step is that of `parallel` mode, for one client, as the virtual clock counts it (see `Timeline`):
 
@@ -30,7 +30,7 @@ from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import BeginStep, Report, Share
 from cutlayer.wire.meter import Direction
 
-TURN = BeginStep(0, 0, 0, 0.1, Share.GRADIENTS).size
+BEGIN_STEP = BeginStep(0, 0, 0, 0.1, Share.GRADIENTS).size
 REPORT = Report(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0).size
 _UNITS = {"gmadds": 1e9, "mmadds": 1e6}
 
@@ -168,7 +168,7 @@ def _choice(
     gradient = _size(setting.down, (batch, *point.shape))
     shared = _size(setting.sync, (point.client_parameters,)) / setting.sync_every if setting.sync_every else 0
     ups = (round(smashed) + labels, round(shared) + REPORT)
-    downs = (round(shared) + TURN, round(gradient))
+    downs = (round(shared) + BEGIN_STEP, round(gradient))
     return Choice(
         cut=point.name,
         codec=str(codec),

@@ -45,9 +45,9 @@ def settings(directory: str | Path, codec: str | None = None) -> Config:
     return config.from_mapping(changed, str(path))
 
 
-def restore(directory: str | Path, at: str, settled: Config, data: FederatedData, warn: Warn) -> LocalRun:
+def restore(directory: str | Path, at: str, run_config: Config, data: FederatedData, warn: Warn) -> LocalRun:
     """A run in the state of a checkpoint: `last`, `best`, or a step's number."""
-    run = local_run(settled, data)
+    run = local_run(run_config, data)
     found = find(directory, at, warn)
     run.restore(found.tensors, found.state["session"])
     return run
@@ -55,21 +55,21 @@ def restore(directory: str | Path, at: str, settled: Config, data: FederatedData
 
 def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: None) -> Trained:
     """The model of a run. Its data are not needed."""
-    settled = settings(directory)
-    known = describe(directory, settled)
-    run = restore(directory, at, settled, known.placeholder_data(), warn)
-    model, parts = prepare_model(settled, run.data.train)
+    run_config = settings(directory)
+    known = describe(directory, run_config)
+    run = restore(directory, at, run_config, known.placeholder_data(), warn)
+    model, parts = prepare_model(run_config, run.data.train)
     model.load_state_dict(run.model().state_dict())
     for part in parts:
         part.eval()
-    return Trained(settled, known, run.number, model.eval(), parts)
+    return Trained(run_config, known, run.number, model.eval(), parts)
 
 
-def describe(directory: str | Path, settled: Config) -> DataSpec:
+def describe(directory: str | Path, run_config: Config) -> DataSpec:
     """What is known of a run's data: from `data.json`, or where that is missing, from the data themselves."""
     if Path(directory, DATA_SPEC_FILE).exists():
         return DataSpec.read(directory)
-    return DataSpec.of(prepare_data(settled))
+    return DataSpec.of(prepare_data(run_config))
 
 
 def find(directory: str | Path, at: str, warn: Warn) -> checkpoint.Checkpoint:

@@ -1,7 +1,7 @@
 """The trainer: a run from its first step to its last, with its records, evaluations and checkpoints.
 
-Whether clients are in this process or elsewhere is their pool's business. Where one of them has lost its
-state, all go back to the last checkpoint.
+Whether clients are in this process or on other machines is their pool's business. If one of them has lost
+its state, all go back to the last checkpoint.
 """
 
 import dataclasses

@@ -52,9 +52,9 @@ def test_flags_override_the_file_and_set_overrides_flags(run, tmp_path):
     result = run("train", file, *words, "--threads", 1)
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    settled = tomllib.loads((out / "config.toml").read_text())
-    assert settled["seed"] == 3
-    assert (settled["train"]["epochs"], settled["train"]["clients"]) == (1, 2)
+    resolved = tomllib.loads((out / "config.toml").read_text())
+    assert resolved["seed"] == 3
+    assert (resolved["train"]["epochs"], resolved["train"]["clients"]) == (1, 2)
 
 
 def test_json_lines_end_with_the_result(run, tmp_path, small):

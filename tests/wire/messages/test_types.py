@@ -111,18 +111,18 @@ def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:
 
     meter = Meter()
     loopback = Loopback([client, client], meter)
-    turn = BeginStep(0, 0, 0, 0.1, Share.NOTHING)
-    loopback.announce([0, 1], turn)
+    begin = BeginStep(0, 0, 0, 0.1, Share.NOTHING)
+    loopback.announce([0, 1], begin)
     assert not seen  # each begins when it is asked
     assert loopback.receive(1) == Smashed(0, b"x" * 100)
-    assert seen == [turn]
+    assert seen == [begin]
     assert loopback.receive(1) == Labels(0, b"y", 1)
     loopback.send(0, Gradient(0, b"g" * 10))
-    assert seen == [turn, turn, Gradient(0, b"g" * 10)]
+    assert seen == [begin, begin, Gradient(0, b"g" * 10)]
     counted = meter.snapshot()
     assert counted["up/smashed"] == 300
     assert counted["up/labels"] == 3
     assert counted["down/gradients"] == 10
-    assert counted[f"down/{Kind.CONTROL}"] == 2 * turn.size
+    assert counted[f"down/{Kind.CONTROL}"] == 2 * begin.size
     with pytest.raises(MessageError, match="too many"):
         loopback.receive(1)

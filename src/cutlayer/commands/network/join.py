@@ -57,7 +57,7 @@ def join(
     allreduce_listen: Annotated[
         str,
         Flag(
-            help="train.aggregation = allreduce: where other clients reach this one",
+            help="train.aggregation = allreduce or allgather: this client's address for others",
             metavar="HOST[:PORT]",
             rich_help_panel=NETWORK,
         ),

@@ -13,8 +13,8 @@ from cutlayer.commands.network.serve_options import AggregatorOptions, LimitOpti
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import Flag, RunOutput, Threads
 from cutlayer.commands.runs.model_check import threads_for_training
-from cutlayer.commands.runs.outcome import show_outcome
 from cutlayer.commands.runs.settings import RunSettings
+from cutlayer.commands.runs.show_result import show_result
 from cutlayer.imports import need
 
 
@@ -107,6 +107,6 @@ def serve(
         finally:
             if counted is not None:
                 counted.close()
-    show_outcome(result.directory, display)
+    show_result(result.directory, display)
     if display == "auto":
         show.say(f"The run is in {result.directory}")

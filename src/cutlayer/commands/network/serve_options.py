@@ -1,4 +1,4 @@
-"""Options of `cutlayer serve` alone: lost clients, limits, and an aggregator that runs elsewhere."""
+"""Options of `cutlayer serve` alone: lost clients, limits, and a separate aggregator."""
 
 from __future__ import annotations
 

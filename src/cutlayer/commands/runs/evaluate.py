@@ -50,9 +50,9 @@ def evaluate(
     threads_for_inference(threads, own, data.test.shape, own.train.evaluate_batch)
     found: list[dict[str, Any]] = []
     for config in configs:
-        session = restore(run, checkpoint, config, data, lambda text: show.say(text, stderr=True))
-        scored = session.evaluate()
-        found.append({"codec": config.codec.up, "step": session.number, **asdict(scored)})
+        restored = restore(run, checkpoint, config, data, lambda text: show.say(text, stderr=True))
+        scored = restored.evaluate()
+        found.append({"codec": config.codec.up, "step": restored.number, **asdict(scored)})
     if as_json:
         show.print_json(found)
         return

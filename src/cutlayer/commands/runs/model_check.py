@@ -78,7 +78,7 @@ def forward_pass(config: Config, sample: tuple[int, ...] | None = None) -> Forwa
 
 
 def threads_for_training(asked: int | None, config: Config, sample: tuple[int, ...] | None = None) -> None:
-    """Set PyTorch's threads for the larger half of a run, or for the server's if clients are elsewhere."""
+    """Set PyTorch's threads for the larger half of a run; over the network, for the server's half."""
     if not needs_choice(asked):
         use_threads(asked)
         return

@@ -10,9 +10,9 @@ from cutlayer.commands import show
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import Flag, RunOutput, Threads
 from cutlayer.commands.runs.model_check import threads_for_training
-from cutlayer.commands.runs.outcome import show_outcome
 from cutlayer.commands.runs.partition import partition_table
 from cutlayer.commands.runs.settings import RunSettings
+from cutlayer.commands.runs.show_result import show_result
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def train(
         again = f"cutlayer train --resume --out {config.output.dir}"
         show.say(f"stopped; to continue: {again}", stderr=True)
         raise typer.Exit(130) from None
-    show_outcome(result.directory, display)
+    show_result(result.directory, display)
     if display == "auto":
         show.say(f"The run is in {result.directory}. Next, for example:")
         for command in ("eval", "predict", "export"):

@@ -207,7 +207,7 @@ class State(_WithBody):
 
 @dataclass(frozen=True, slots=True)
 class Placeholder(Message):
-    """What belongs here travels another way: through an aggregator that runs alone, or among clients."""
+    """Stands for what a client shares or gets another way: by a separate aggregator, or by other clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,29 +36,31 @@ def clients(port: int, numbers: list[int], data: str, root: str) -> None:
     """A process with some clients. If there are no data, they send back what they get."""
     torch.set_num_threads(1)
     shared: queue.Queue[Any] = queue.Queue()
-    devices = {n: Participant(data, root, whole=True) for n in numbers}
+    participants = {n: Participant(data, root, whole=True) for n in numbers}
     connections = {
         n: Connection(f"127.0.0.1:{port}", ClientSecurity(), claims=n, events=_Tagged(shared, n))
         for n in numbers
     }
     while connections:
         number, event = shared.get()
-        connection, device = connections[number], devices[number]
+        connection, participant = connections[number], participants[number]
         if event.kind in ("goodbye", "lost"):
             connections.pop(number).close()
         elif event.kind == "offer":
             ready = (
-                device.prepare(event.content) if data else message_class("Ready")(digest=event.content.digest)
+                participant.prepare(event.content)
+                if data
+                else message_class("Ready")(digest=event.content.digest)
             )
             connection.prepared(event, ready)
         elif event.kind == "welcome":
             if data:
-                device.begin(event.content)
+                participant.begin(event.content)
         elif not data:
             message = unpack(event.content)
             connection.send(event.conversation, pack(Smashed(message.number, message.content)))
         else:
-            for answer in device.handle(unpack(event.content)):
+            for answer in participant.handle(unpack(event.content)):
                 connection.send(event.conversation, pack(answer))
 
 

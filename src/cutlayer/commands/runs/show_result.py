@@ -9,7 +9,7 @@ from cutlayer.commands import show
 from cutlayer.commands.runs.compare import traffic_table
 
 
-def show_outcome(directory: Path, display: Literal["auto", "quiet", "json"]) -> None:
+def show_result(directory: Path, display: Literal["auto", "quiet", "json"]) -> None:
     """Accuracy and traffic of a run: a table for people, one line of JSON for programs."""
     if display == "quiet":
         return

@@ -104,17 +104,17 @@ def test_every_byte_is_counted_once(start: Start, mode: str, monkeypatch: pytest
 
     monkeypatch.setattr(loopback, "parse", watch)
     session = start(*MODES[mode], "codec.up=ms:ratio=0.9", "codec.sync=qu:bits=8", "data.limit=60")
-    outcomes = [session.step() for _ in range(session.server.plan.total)]
+    results = [session.step() for _ in range(session.server.plan.total)]
     counted = session.meter.snapshot()
     for kind in ("smashed", "labels", "gradients", "sync", "control"):
         assert counted[f"up/{kind}"] + counted[f"down/{kind}"] == frames.get(kind, 0)
     for key in counted:
-        assert sum(outcome.bytes[key] for outcome in outcomes) == counted[key]
+        assert sum(result.bytes[key] for result in results) == counted[key]
     for key in ("up/sync", "down/sync"):
-        assert sum(outcome.raw_bytes.get(key, 0) for outcome in outcomes) == plain[key]
+        assert sum(result.raw_bytes.get(key, 0) for result in results) == plain[key]
     labelled = "u-shaped" not in mode
     assert (counted["up/labels"] > 0) == labelled
-    assert counted["up/smashed"] < sum(o.raw_bytes["up/smashed"] for o in outcomes) / 4
+    assert counted["up/smashed"] < sum(o.raw_bytes["up/smashed"] for o in results) / 4
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -132,11 +132,11 @@ def test_gradients_come_down_under_their_codec(
         send(client, message)
 
     monkeypatch.setattr(session.server.transport, "send", watch)
-    outcome = session.step()
+    result = session.step()
     assert {name for _, name in kinds} == {"ms"}
     assert {kind for kind, _ in kinds} == ({Smashed, Gradient} if "u-shaped" in mode else {Gradient})
-    assert 4 * outcome.bytes["down/gradients"] < outcome.raw_bytes["down/gradients"]
-    assert math.isfinite(session.step().loss if session.number < session.server.plan.total else outcome.loss)
+    assert 4 * result.bytes["down/gradients"] < result.raw_bytes["down/gradients"]
+    assert math.isfinite(session.step().loss if session.number < session.server.plan.total else result.loss)
 
 
 def test_control_messages_are_small(start: Start) -> None:
@@ -230,18 +230,18 @@ def test_a_codec_that_cannot_carry_the_tensor(start: Start) -> None:
         start("codec.up=ms:bits=0")
 
 
-def test_workers_refuse_messages_out_of_place(start: Start) -> None:
+def test_clients_refuse_messages_out_of_place(start: Start) -> None:
     session = start()
-    worker = session.server.transport._clients[1]
+    client = session.server.transport._clients[1]
     with pytest.raises(MessageError, match="not the step in progress"):
-        worker(Gradient(0, b""))
+        client(Gradient(0, b""))
     with pytest.raises(MessageError, match="no use for a Labels"):
-        worker(Labels(0, b"", 0))
+        client(Labels(0, b"", 0))
     with pytest.raises(MessageError, match="no test set"):
-        worker(SyncDown(0, b"", Share.BUFFERS, 0, 0.0, True))
-    list(worker(BeginStep(0, 0, 0, 0.1, Share.GRADIENTS)))
+        client(SyncDown(0, b"", Share.BUFFERS, 0, 0.0, True))
+    list(client(BeginStep(0, 0, 0, 0.1, Share.GRADIENTS)))
     with pytest.raises(MessageError, match="not the step in progress"):
-        worker(Gradient(1, b""))
+        client(Gradient(1, b""))
 
 
 def test_the_server_believes_no_client(start: Start) -> None:
@@ -287,8 +287,8 @@ def test_a_thousand_clients_share_one_model(configure: Callable[..., Config]) ->
     assert len({id(half.model) for half in session.clients.halves}) == 1
     session.step()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    outcome = session.step()
-    assert len(outcome.losses) == sum(1 for part in session.data.parts if len(part) > 1)
+    result = session.step()
+    assert len(result.losses) == sum(1 for part in session.data.parts if len(part) > 1)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 50_000  # kilobytes: a step leaves nothing behind
     tensors, _ = session.state()
