@@ -40,8 +40,9 @@ types: install
 unit: install
 	$(BIN)/pytest -n 2
 
-fuzz: install  ## a million damaged frames through decode, under AddressSanitizer and UBSan
+fuzz: install  ## a million damaged frames under AddressSanitizer and UBSan, 20,000 lying peers
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000
+	$(BIN)/python tests/fuzz/protocol.py --sequences 20000
 
 CHAOS_SECONDS ?= 240
 chaos: install  ## minutes of kills, freezes, resets and damaged bytes, on clients and server

@@ -107,7 +107,7 @@ class Participant:
         """The answers to a message."""
         if self._split_client is None:
             raise RefusedError("a message before the welcome")
-        return self._split_client.handle(message)
+        return self._split_client.handle_from_network(message)
 
     def _rate(self, config: Config) -> Rate:
         up, rate = codec_of(config.codec.up), config.codec.rate

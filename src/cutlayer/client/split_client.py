@@ -15,7 +15,7 @@ from torch import Tensor
 from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, Dataset, Sampler
 from cutlayer.data.seeds import derive
-from cutlayer.errors import MessageError
+from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
@@ -100,6 +100,18 @@ class SplitClient:
         if handler is None:
             raise MessageError(f"client {self.client} has no use for a {type(message).__name__}")
         return handler(message)
+
+    def handle_from_network(self, message: Message) -> list[Message]:
+        """As `handle`, for a server that is not trusted: whatever it sends is answered, or is its fault."""
+        try:
+            return list(self.handle(message))
+        except CutlayerError:
+            raise
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            raise MessageError(
+                f"client {self.client} cannot use the server's {type(message).__name__} of step "
+                f"{message.number} ({type(error).__name__}: {error})"
+            ) from error
 
     def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
         """The augmented images and the targets of a step."""
