@@ -139,7 +139,7 @@ LIES: dict[str, tuple[list[str], Lie, str]] = {
     "labels of 32 MiB": (
         [],
         instead(Labels, lambda m: Labels(m.number, bytes(32 << 20), 1 << 26)),
-        "labels for",
+        "bytes that nobody asked for",
     ),
 }
 
