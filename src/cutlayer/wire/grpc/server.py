@@ -83,6 +83,7 @@ async def _start(
         transport,
         settings,
         listening.security.identify,
+        listening.security.revision,
         aggregator=listening.aggregator[0] if listening.aggregator else "",
         link=listening.link,
         metrics=listening.metrics,
