@@ -1,7 +1,9 @@
 """For all tests."""
 
+import importlib.util
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,6 +24,19 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def raw() -> Iterator[Any]:
+    """`raw_http2`, for tests, which cannot import it. Its connections are closed at the end."""
+    spec = importlib.util.spec_from_file_location("raw_http2", Path(__file__).with_name("raw_http2.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    for connection in module.opened:
+        connection.close()
 
 
 PLAIN = '''

@@ -6,7 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import grpc
 import torch
@@ -20,12 +20,17 @@ from cutlayer.inference.service import INFERENCE, InferenceService
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
+from cutlayer.wire.grpc.gate import Gate
 from cutlayer.wire.grpc.health import add_health
+from cutlayer.wire.grpc.options import server_options
+from cutlayer.wire.limits import Limits, Places
 from cutlayer.wire.metrics import Metrics
-from cutlayer.wire.security.credentials import SERVER_OPTIONS, ServerSecurity
+from cutlayer.wire.security.credentials import ServerSecurity
 
 #: Beyond the tensor itself: header, and a codec that is worse than none.
 _ROOM = 1 << 16
+#: Calls at a time on one connection; threads of a device share it.
+_STREAMS = 128
 
 
 class ServerSide:
@@ -79,6 +84,7 @@ class Serving:
     security: ServerSecurity = field(default_factory=ServerSecurity)
     insecure: bool = False
     batching: Batching = field(default_factory=Batching)
+    limits: Limits = field(default_factory=Limits)
     metrics: int | None = None
     """The port for Prometheus, on loopback."""
     ready: Callable[[int], None] = lambda port: None
@@ -121,13 +127,11 @@ class running:  # noqa: N801, reads as `async with running(...)`
     async def _start(self) -> int:
         serving, side = self.serving, self.side
         await self._stack.enter_async_context(self.batcher)
-        limit = ("grpc.max_receive_message_length", 4 * side.max_elements + _ROOM)
-        server = grpc.aio.server(
-            options=[*SERVER_OPTIONS, limit],
-            # A few more than wait at most: refusals and health checks.
-            maximum_concurrent_rpcs=serving.batching.pending + 16,
-        )
-        service = InferenceService(self.batcher, side.digest, serving.security.identify, self.metrics)
+        limits = replace(serving.limits, message=4 * side.max_elements + _ROOM)
+        places = Places(serving.batching.pending)
+        gate = Gate(serving.security.identify, limits, places=places, metrics=self.metrics)
+        server = grpc.aio.server(interceptors=(gate,), options=server_options(limits, _STREAMS))
+        service = InferenceService(self.batcher, side.digest, self.metrics)
         server.add_generic_rpc_handlers((service.handler(),))
         health = add_health(server, [INFERENCE])
         port = serving.security.bind(server, serving.address, insecure=serving.insecure)

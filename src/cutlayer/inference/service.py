@@ -1,15 +1,15 @@
-"""The gRPC service Inference: who asks, is it a request, and the way to the batcher."""
+"""The gRPC service Inference: is it a request, and the way to the batcher. Who asks, the gate has seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 
-from cutlayer.errors import CredentialError, CutlayerError
+from cutlayer.errors import CutlayerError
 from cutlayer.inference.batcher import Batcher
 from cutlayer.wire import log
+from cutlayer.wire.grpc.gate import caller
 from cutlayer.wire.messages.protobuf import PACKAGE, message_class
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.metrics import Metrics
@@ -21,16 +21,9 @@ PREDICT = f"/{INFERENCE}/Predict"
 class InferenceService:
     """Answers Predict. A bad request gets a status with the reason, and disturbs nobody else."""
 
-    def __init__(
-        self,
-        batcher: Batcher[Any],
-        half: str,
-        identify: Callable[[Any], str | None] = lambda context: None,
-        metrics: Metrics | None = None,
-    ) -> None:
+    def __init__(self, batcher: Batcher[Any], half: str, metrics: Metrics | None = None) -> None:
         self.batcher = batcher
         self.half = half
-        self.identify = identify
         self.metrics = metrics
 
     def handler(self) -> Any:
@@ -45,10 +38,6 @@ class InferenceService:
     async def predict(self, request: Any, context: Any) -> Any:
         """One request."""
         codes = grpc.StatusCode
-        try:
-            name = self.identify(context)
-        except CredentialError as error:
-            await self._refuse(context, codes.UNAUTHENTICATED, "credential", error)
         if request.half and request.half != self.half:
             mismatch = (
                 "the client's half does not belong to the server's: it is of another run or checkpoint. "
@@ -57,11 +46,9 @@ class InferenceService:
             await self._refuse(context, codes.FAILED_PRECONDITION, "half", mismatch)
         try:
             answer = await self.batcher.ask(request.frame)
-        except BlockingIOError as error:
-            await self._refuse(context, codes.RESOURCE_EXHAUSTED, "busy", error)
         except CutlayerError as error:
             await self._refuse(context, codes.INVALID_ARGUMENT, "request", error)
-        log.event("predicted", level="debug", client=name, bytes=len(request.frame))
+        log.event("predicted", level="debug", client=caller.get(), bytes=len(request.frame))
         if self.metrics is not None:
             self.metrics.queue("requests", self.batcher.pending)
             self.metrics.sent(Kind.SMASHED, Direction.UP, len(request.frame))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cutlayer.errors import ConfigError
@@ -21,21 +23,59 @@ class Limits:
     """Messages of one client that nobody has asked for yet. An honest client never has more than two."""
     rate: float = 1000.0
     """Messages a second of one client, on average over a few seconds."""
+    handshake: float = 5.0
+    """Seconds from a connection to the end of its handshakes, TLS and HTTP/2."""
+    idle: float = 300.0
+    """Seconds that a connection may stay on which nobody calls."""
     hello: float = 10.0
-    """Seconds from a connection to its Hello."""
+    """Seconds from the beginning of a stream to its Hello."""
+    body: float = 30.0
+    """Seconds from the beginning of a call to the end of its request."""
     prepare: float = 900.0
     """Seconds from the Offer to Ready, while the client loads its data."""
     silence: float = 900.0
     """Seconds in which a client that is connected and asked does not answer."""
     strangers: int = 64
-    """Streams at a time beyond one for each client."""
+    """Streams and calls at a time that have not said anything yet; a newer one replaces the oldest."""
     connections: int = 4096
     """Connections at a time, in whatever state."""
+    unknown: int = 1024
+    """Connections at a time that have not shown a good credential; the oldest are closed beyond that."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
                 raise ConfigError(f"the limit {name} must be more than 0, not {value}")
+
+
+class Places:
+    """Places that peers share by a dynamic threshold (Choudhury and Hahne, 1998).
+
+    A peer may hold as many as are free: one alone gets half of them, and another then half of the rest.
+    """
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.taken = 0
+        self._held: Counter[str] = Counter()
+
+    @contextmanager
+    def held(self, peer: str) -> Iterator[None]:
+        """Hold a place. Raises BlockingIOError if this peer cannot have one now."""
+        if self._held[peer] >= self.total - self.taken:
+            raise BlockingIOError(
+                f"{self._held[peer]} of this client's requests and {self.taken} in all are waiting already; "
+                "come again in a moment"
+            )
+        self.taken += 1
+        self._held[peer] += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+            self._held[peer] -= 1
+            if not self._held[peer]:
+                del self._held[peer]
 
 
 class Rate:

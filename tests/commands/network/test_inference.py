@@ -147,11 +147,11 @@ def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(trained) -> 
                 with pytest.raises(grpc.RpcError) as caught:
                     call(message_class("PredictRequest")(frame=frame), timeout=30)
                 assert caught.value.code().name == code, (frame[:20], caught.value.details())
-            with pytest.raises(grpc.RpcError):
+            with pytest.raises(grpc.RpcError, match="a damaged request"):
                 channel.unary_unary(PREDICT)(b"\xff\xff\xff", timeout=30)  # not even protobuf
             reply = call(message_class("PredictRequest")(frame=good), timeout=30)
             assert cutlayer.decode(reply.frame).shape == (2, 10)
-        assert 'refusals_total{reason="request"} 7.0' in server.metrics.text()
+        assert 'refusals_total{reason="request"} 8.0' in server.metrics.text()
         counted = f'bytes_total{{direction="up",kind="smashed"}} {float(len(good))}'
         assert counted in server.metrics.text()
 

@@ -61,6 +61,11 @@ def test_ways_to_write_a_link(spec, link, text):
         ("0mbit", "more than 0"),
         ("-1mbit", "not understood"),
         ("1e999mbit", "more than 0"),
+        ("1e999999999999999999999mbit", "more than 0"),
+        ("1e-99999999999999999999mbit", "more than 0"),
+        ("1e-300bit", "more than 0"),
+        ("1mbit,1e999999999999999999s", "latency must be 0 to"),
+        ("9" * 10**6 + "bit", "characters"),
     ],
 )
 def test_mistakes_are_named(spec, says):

@@ -150,6 +150,28 @@ def test_tokens_are_added_and_replaced(tmp_path: Path) -> None:
     assert known.owner(old) is None
 
 
+def test_a_server_follows_its_file_of_tokens(tmp_path: Path) -> None:
+    server, files = tokens.make(tmp_path, ["a", "b"])
+    old = [tokens.read_token(file) for file in files]
+    known = tokens.Tokens.load(server)
+    assert not known.refresh()
+    tokens.make(tmp_path, ["a"], force=True)
+    assert known.refresh()
+    new = tokens.read_token(files[0])
+    assert [known.owner(token) for token in (old[0], old[1], new)] == [None, "b", "a"]
+    # A file that cannot be used changes nothing, and is told once.
+    server.write_text("nonsense")
+    with pytest.raises(CredentialError, match="line 1"):
+        known.refresh()
+    assert not known.refresh()
+    server.unlink()
+    with pytest.raises(CredentialError, match="No such file"):
+        known.refresh()
+    assert not known.refresh()
+    assert known.owner(new) == "a"
+    assert known.revision == 1
+
+
 def test_damaged_token_files_are_named_without_their_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

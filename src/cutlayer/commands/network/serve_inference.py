@@ -71,4 +71,5 @@ def serve_inference(
 
     batching = Batching(max_batch, max_wait / 1000)
     with event_log(log):
-        serve(trained, Serving(listen, security, credentials.insecure, batching, metrics, ready))
+        serving = Serving(listen, security, credentials.insecure, batching, metrics=metrics, ready=ready)
+        serve(trained, serving)

@@ -19,6 +19,7 @@ from cutlayer.errors import CredentialError, CutlayerError, UnreachableError
 from cutlayer.wire.address import parse_address
 from cutlayer.wire.security.credentials import ClientSecurity
 from cutlayer.wire.security.pem import Description, describe_certificate
+from cutlayer.wire.text import plain_text
 
 _UNKNOWN_CA = (2, 18, 19, 20, 21)
 _OTHER_NAME = (62, 64)
@@ -34,7 +35,7 @@ def explain(
     error: grpc.RpcError, address: str, security: ClientSecurity, timeout: float = 5.0
 ) -> CutlayerError:
     """What an RPC's failure means, and what to do about it. May connect, so keep it off an event loop."""
-    code, details = error.code(), error.details() or ""
+    code, details = error.code(), plain_text(error.details() or "")
     if code == grpc.StatusCode.UNAUTHENTICATED or code == grpc.StatusCode.PERMISSION_DENIED:
         return CredentialError(f"{address}: {details}")
     if code == grpc.StatusCode.UNIMPLEMENTED:

@@ -24,15 +24,16 @@ def client_options() -> list[tuple[str, int]]:
     ]
 
 
-def server_options(limits: Limits) -> list[tuple[str, int]]:
-    """How the server treats connections."""
+def server_options(limits: Limits, streams: int = 4) -> list[tuple[str, int]]:
+    """How a server treats connections; each has so many streams at a time."""
     return [
         *_BOTH,
         ("grpc.max_receive_message_length", limits.message),
         ("grpc.max_metadata_size", 16 << 10),
         ("grpc.max_allowed_incoming_connections", limits.connections),
-        ("grpc.max_concurrent_streams", 4),
-        ("grpc.server_handshake_timeout_ms", round(1000 * limits.hello)),
+        ("grpc.max_concurrent_streams", streams),
+        ("grpc.server_handshake_timeout_ms", round(1000 * limits.handshake)),
+        ("grpc.max_connection_idle_ms", round(1000 * limits.idle)),
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),

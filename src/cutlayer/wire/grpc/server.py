@@ -12,6 +12,7 @@ import grpc
 from cutlayer.errors import CutlayerError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.event_loop import background
+from cutlayer.wire.grpc.gate import Gate
 from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.grpc.options import server_options
 from cutlayer.wire.grpc.service import Service
@@ -78,11 +79,14 @@ def running(
 async def _start(
     transport: GrpcTransport, listening: Listening, settings: str, handlers: Sequence[Any], confirms: bool
 ) -> Any:
-    server = grpc.aio.server(options=server_options(listening.limits))
+    limits, security = listening.limits, listening.security
+    gate = Gate(security.identify, limits, metrics=listening.metrics)
+    server = grpc.aio.server(interceptors=(gate,), options=server_options(limits))
     service = Service(
         transport,
         settings,
-        listening.security.identify,
+        security.identify,
+        security.revision,
         aggregator=listening.aggregator[0] if listening.aggregator else "",
         link=listening.link,
         metrics=listening.metrics,
@@ -90,7 +94,7 @@ async def _start(
     )
     health = add_health(server, (TRAINING,))
     server.add_generic_rpc_handlers((service.handler(), *handlers))
-    port = listening.security.bind(server, listening.address, insecure=listening.insecure)
+    port = security.bind(server, listening.address, insecure=listening.insecure)
     await server.start()
     await health.serving(True)
     log.event("server-listening", port=port, clients=transport.clients)

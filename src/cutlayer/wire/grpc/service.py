@@ -13,6 +13,8 @@ import grpc
 from cutlayer.errors import CutlayerError, MessageError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
+from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
+from cutlayer.wire.grpc.stream_io import expect, farewell, goodbye, read, write_soon
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Rate
 from cutlayer.wire.link.model import Link
@@ -22,7 +24,8 @@ from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, VERSION, messag
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
 
-_FAREWELL = 5.0
+# How often a stream looks whether its credential was revoked.
+_LOOK = 1.0
 Identify = Callable[[Any], str | None]
 
 
@@ -34,6 +37,7 @@ class Service:
         transport: GrpcTransport,
         settings: str,
         identify: Identify = lambda context: None,
+        revision: Callable[[], int] = lambda: 0,
         aggregator: str = "",
         link: str = "",
         metrics: Metrics | None = None,
@@ -43,12 +47,14 @@ class Service:
         self.settings = settings
         self.digest = hashlib.sha256(settings.encode()).hexdigest()
         self.identify = identify
+        self.revision = revision
+        """Another number when credentials may have been revoked."""
         self.aggregator = aggregator
         self.link = link
         self.metrics = metrics
         self.confirms = confirms
         """Whether to confirm each message when it arrives."""
-        self._strangers = 0
+        self._silent = Silent(transport.limits.strangers)
 
     def handler(self) -> Any:
         """What to give to `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -61,6 +67,7 @@ class Service:
 
     async def train(self, _: Any, context: Any) -> None:
         """One stream, from Hello to Goodbye."""
+        revision = self.revision()
         try:
             name = self.identify(context)
         except CutlayerError as error:
@@ -68,67 +75,104 @@ class Service:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
         await context.send_initial_metadata(((LISTENING, str(VERSION)),))
         stream = Stream(background().soon)
-        client = None
+        client = await self._greet(context, stream, name)
+        if client is None:
+            return
+        watching = asyncio.ensure_future(self._watch_credential(context, stream, name, revision))
         try:
-            client = await self._greet(context, stream, name)
-            if client is not None:
+            if await self._prepare(context, stream, client):
                 await self._converse(context, stream, client)
         finally:
-            if client is not None:
-                with self.transport.lock:
-                    self.transport.lost(client, stream)
+            watching.cancel()
+            with self.transport.lock:
+                self.transport.lost(client, stream)
 
     async def _greet(self, context: Any, stream: Stream, name: str | None) -> int | None:
-        """Let a client in, or say why not."""
-        if self._strangers >= self.transport.limits.strangers:
-            self._refused("crowd", None)
-            await _goodbye(context, "LATER", "too many clients are knocking; try again")
-            return None
-        self._strangers += 1
+        """Read a client's Hello and give it its place in the run, or say why not."""
         client = None
+        seconds = self.transport.limits.hello
         try:
-            hello = (await _read(context, self.transport.limits.hello, "Hello", "hello")).hello
+            up = await self._silent.first(context.read(), seconds, host_of(context), name)
+            hello = expect(up, "Hello", "hello").hello
             _check_hello(hello)
             stream.link = Link.parse(hello.link or self.link) if hello.link or self.link else None
             with self.transport.lock:
                 client = self._place(hello, name)
-                resumed = self.transport.greet(client, hello, stream)
-                received = stream.conversation.received if stream.conversation else 0
-            if resumed:
-                down = message_class("Down")(resume=message_class("Resume")(received=received))
-                await context.write(down)
-                self.transport.log("client-resumed", client)
-                return client
+                self.transport.greet(client, hello, stream)
+            return client
+        except ReplacedError as error:
+            self._refused("crowd", None)
+            await goodbye(context, "LATER", str(error))
+        except TimeoutError:
+            self._refused("hello", RefusedError(f"no Hello in {seconds:g} s"))
+            await goodbye(context, "REFUSED", f"no Hello in {seconds:g} s")
         except BlockingIOError as error:
             self._refused("twice", error, client)
-            await _goodbye(context, "LATER", str(error))
-            return None
+            await goodbye(context, "LATER", str(error))
         except CutlayerError as error:
             self._refused("hello", error, client)
-            await _goodbye(context, "REFUSED", str(error))
-            return None
-        finally:
-            self._strangers -= 1
+            await goodbye(context, "REFUSED", str(error))
+        return None
+
+    async def _prepare(self, context: Any, stream: Stream, client: int) -> bool:
+        """Bring a client to where data can flow; False if it does not get there.
+
+        A newer connection of the same client, or the end of the run, ends this one at once.
+        """
+        work = asyncio.ensure_future(self._offer_or_resume(context, stream, client))
+        ended = asyncio.ensure_future(stream.ending.wait())
         try:
-            await context.write(message_class("Down")(offer=self._offer(client)))
-            ready = (await _read(context, self.transport.limits.prepare, "Ready", "ready")).ready
-            if ready.digest != self.digest:
-                raise RefusedError(
-                    f"the client reads the run's settings as {ready.digest[:12] or 'nothing'}, the server as "
-                    f"{self.digest[:12]}; install the same release of cutlayer on both"
-                )
-            with self.transport.lock:
-                self.transport.prepared(client, ready)
-            self.transport.log("client-ready", client, samples=ready.samples)
-            return client
-        except BaseException as error:
+            await asyncio.wait((work, ended), return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return work.result()
+        except CutlayerError as error:
             with self.transport.lock:
                 self.transport.lost(client, stream)
-            if not isinstance(error, CutlayerError):
-                raise
             self._refused("data", error, client)
-            await _goodbye(context, "REFUSED", str(error))
-            return None
+            await goodbye(context, "REFUSED", str(error))
+            return False
+        finally:
+            for task in (work, ended):
+                task.cancel()
+            await asyncio.gather(work, ended, return_exceptions=True)
+        with contextlib.suppress(Exception):  # it may have gone already
+            while stream.control:
+                await write_soon(context, stream.control.popleft())
+        return False
+
+    async def _offer_or_resume(self, context: Any, stream: Stream, client: int) -> bool:
+        limits = self.transport.limits
+        if stream.conversation is not None:
+            resume = message_class("Resume")(received=stream.conversation.received)
+            await write_soon(context, message_class("Down")(resume=resume))
+            self.transport.log("client-resumed", client)
+            return True
+        await write_soon(context, message_class("Down")(offer=self._offer(client)))
+        ready = (await read(context, limits.prepare, "Ready", "ready")).ready
+        if ready.digest != self.digest:
+            raise RefusedError(
+                f"the client reads the run's settings as {ready.digest[:12] or 'nothing'}, the server as "
+                f"{self.digest[:12]}; install the same release of cutlayer on both"
+            )
+        with self.transport.lock:
+            self.transport.prepared(client, ready)
+        self.transport.log("client-ready", client, samples=ready.samples)
+        return True
+
+    async def _watch_credential(self, context: Any, stream: Stream, name: str | None, revision: int) -> None:
+        """End the stream when its credential is revoked."""
+        while True:
+            await asyncio.sleep(_LOOK)
+            if (now := self.revision()) == revision:
+                continue
+            revision = now
+            try:
+                valid = self.identify(context) == name
+            except CutlayerError:
+                valid = False
+            if not valid:
+                self._refused("credential", RefusedError(f"the credential of {name} was revoked"))
+                return stream.end("REFUSED", "the credential of this client was revoked")
 
     def _place(self, hello: Any, name: str | None) -> int:
         """Which client of the run this is: its credential says so, if there are any."""
@@ -171,7 +215,7 @@ class Service:
             tasks = [
                 asyncio.ensure_future(self._reader(context, stream, client)),
                 asyncio.ensure_future(self._writer(write, stream)),
-                asyncio.ensure_future(_farewell(stream)),
+                asyncio.ensure_future(farewell(stream)),
             ]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -241,32 +285,3 @@ def _check_hello(hello: Any) -> None:
         )
     if len(hello.incarnation) != 16 or hello.attempt < 1:
         raise RefusedError("a damaged Hello: 16 random bytes and an attempt from 1 are expected")
-
-
-async def _read(context: Any, seconds: float, what: str, kind: str) -> Any:
-    try:
-        up = await asyncio.wait_for(context.read(), seconds)
-    except TimeoutError:
-        raise RefusedError(f"no {what} in {seconds:g} s") from None
-    if up is grpc.aio.EOF:
-        raise asyncio.CancelledError
-    if content_of(up) != kind:
-        raise RefusedError(f"{what} was expected, not {content_of(up)}")
-    return up
-
-
-async def _farewell(stream: Stream) -> None:
-    """Ends when a client that is to go has had time to read why. One that does not read does not stay."""
-    await stream.ending.wait()
-    await asyncio.sleep(_FAREWELL)
-
-
-async def _goodbye(context: Any, code: str, reason: str) -> None:
-    goodbye = message_class("Goodbye")
-    with contextlib.suppress(Exception):
-        await asyncio.wait_for(
-            context.write(
-                message_class("Down")(goodbye=goodbye(code=goodbye.Code.Value(code), reason=reason))
-            ),
-            _FAREWELL,
-        )

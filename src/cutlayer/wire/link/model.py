@@ -18,6 +18,9 @@ from cutlayer.wire.meter import Direction
 _RATES = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3, "bit": 1}
 _TIMES = {"s": Decimal(1), "ms": Decimal("0.001")}
 _PIECE = re.compile(r"(?:(up|down|latency)=)?(\d+(?:\.\d*)?(?:e[+-]?\d+)?|\.\d+(?:e[+-]?\d+)?)\s*([a-z/]+)")
+#: Beyond these the arithmetic of links, with its sums and timers, would overflow or never end.
+SLOWEST, FASTEST, LONGEST_LATENCY = 1e-3, 1e15, 1e4
+_LONGEST_SPEC = 200
 _HELP = (
     "a link is written as '100mbit,10ms' or 'up=10mbit,down=100mbit,latency=10ms', "
     "with rates in bit, kbit, mbit or gbit (per second) and latency in ms or s"
@@ -38,14 +41,21 @@ class Link:
 
     def __post_init__(self) -> None:
         for name, rate in (("up", self.up), ("down", self.down)):
-            if not (math.isfinite(rate) and rate > 0):
-                raise LinkError(f"the link's {name} rate must be more than 0, not {rate}; {_HELP}")
-        if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise LinkError(f"the link's latency must be 0 or more, not {self.latency}; {_HELP}")
+            if not SLOWEST <= rate <= FASTEST:
+                raise LinkError(
+                    f"the link's {name} rate must be more than 0, {SLOWEST:g} to {FASTEST:g} bit/s, "
+                    f"not {rate}; {_HELP}"
+                )
+        if not 0 <= self.latency <= LONGEST_LATENCY:
+            raise LinkError(
+                f"the link's latency must be 0 to {LONGEST_LATENCY:g} s, not {self.latency}; {_HELP}"
+            )
 
     @classmethod
     def parse(cls, spec: str) -> Link:
         """The link that a string describes. `str(link)` gives the string back."""
+        if len(spec) > _LONGEST_SPEC:
+            raise LinkError(f"a link of {len(spec)} characters is not understood; {_HELP}")
         found: dict[str, float] = {}
         for piece in spec.lower().split(","):
             match = _PIECE.fullmatch(piece.strip())
@@ -81,13 +91,21 @@ def parse_links(spec: str) -> tuple[Link, ...]:
 
 def _read(spec: str, name: str | None, number: str, unit: str) -> dict[str, float]:
     if unit in _RATES and name != "latency":
-        rate = float(Decimal(number) * _RATES[unit])
+        rate = _product(number, _RATES[unit])
         return {name: rate} if name else {"up": rate, "down": rate}
     if unit in _TIMES and name in (None, "latency"):
-        return {"latency": float(Decimal(number) * _TIMES[unit])}
+        return {"latency": _product(number, _TIMES[unit])}
     if unit in _RATES or unit in _TIMES:
         raise LinkError(f"{name}={number}{unit} in the link {spec!r} has the wrong kind of unit; {_HELP}")
     raise LinkError(f"the link {spec!r} has the unknown unit {unit!r}; {_HELP}")
+
+
+def _product(number: str, unit: int | Decimal) -> float:
+    """In decimals, so that 10ms is 0.01; infinite or 0 where the exponent is beyond all numbers."""
+    try:
+        return float(Decimal(number) * unit)
+    except ArithmeticError:  # decimal's own overflow
+        return math.inf
 
 
 def _write(value: float, units: Mapping[str, int | Decimal], exact: str) -> str:

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.messages.protobuf import message_class
+from cutlayer.wire.text import with_plain_strings
 
 #: Where Data stands in Up and in Down.
 UP, DOWN = 3, 4
 _NUMBER, _RECEIVED, _MESSAGE = 0x08, 0x10, 0x1A
+_JSON = frozenset({"settings"})
 
 
 class Packet(NamedTuple):
@@ -39,7 +41,7 @@ def seal(field: int, number: int, received: int, parts: tuple[bytes, ...]) -> by
 
 
 def opener(field: int, kind: str) -> Callable[[bytes], Any]:
-    """What reads an Up or Down (`kind`): a Packet, or the message of the library."""
+    """What reads an Up or Down (`kind`): a Packet, or the message of the library with plain strings."""
 
     def open_(data: bytes) -> Any:
         if data[:1] == bytes((field << 3 | 2,)):
@@ -50,7 +52,7 @@ def opener(field: int, kind: str) -> Callable[[bytes], Any]:
         if message.WhichOneof("content") == "data":
             found = message.data
             return Packet(found.number, found.received, memoryview(found.message))
-        return message
+        return with_plain_strings(message, _JSON)
 
     return open_
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import grpc
 
 from cutlayer.errors import CredentialError
+from cutlayer.wire import log
 from cutlayer.wire.address import bind_error, check_listen, is_loopback, parse_address
 from cutlayer.wire.security.certs import check_client_name
 from cutlayer.wire.security.pem import check_pair, check_validity, read
@@ -103,8 +104,20 @@ class ServerSecurity:
             raise bind_error(address)
         return int(port)
 
+    def revision(self) -> int:
+        """Counts changes of the file of tokens. After each, whoever was let in has to be identified again."""
+        if self.tokens is None:
+            return 0
+        try:
+            if self.tokens.refresh():
+                log.event("tokens-reloaded", clients=len(self.tokens.hashes))
+        except CredentialError as error:
+            log.event("tokens-damaged", "warning", error=error)
+        return self.tokens.revision
+
     def identify(self, context: Context) -> str | None:
-        """The client's name, from its credential; None where none is asked for."""
+        """The client's name, from its credential as it is valid now; None where none is asked for."""
+        self.revision()
         names = []
         if self.client_ca is not None:
             names.append(_certified(context.auth_context()))

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutlayer.errors import CredentialError
+from cutlayer.wire.text import plain_text
 
 _PURPOSES = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
 
@@ -49,7 +50,7 @@ def describe_certificate(certificate: x509.Certificate) -> Description:
     for extension in certificate.extensions:
         value = extension.value
         if isinstance(value, x509.SubjectAlternativeName):
-            names = tuple(str(name.value) for name in value)
+            names = tuple(plain_text(str(name.value)) for name in value)
         elif isinstance(value, x509.ExtendedKeyUsage):
             purpose = " and ".join(_PURPOSES.get(use, use.dotted_string) for use in value)
         elif isinstance(value, x509.BasicConstraints) and value.ca:
@@ -68,7 +69,7 @@ def describe_certificate(certificate: x509.Certificate) -> Description:
 def common_name(name: x509.Name) -> str:
     """The common name, or the whole name where there is none."""
     found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
-    return str(found[0].value) if found else name.rfc4514_string()
+    return plain_text(str(found[0].value) if found else name.rfc4514_string())
 
 
 def read_certificate(path: Path) -> x509.Certificate:

@@ -2,6 +2,7 @@
 
 A token has 256 random bits, so a plain SHA-256 cannot be reversed by guessing and needs no salt. The
 server's file has one line a client, `NAME sha256:HEX`. The order of its lines is that of the run's clients.
+A running server follows its file: a token whose line is gone or has changed is worth nothing from then on.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from cutlayer.errors import CredentialError, FileError
@@ -49,30 +50,35 @@ def make(directory: Path, names: Iterable[str], *, force: bool = False) -> tuple
     return server, list(files)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Tokens:
-    """What the server knows: the hash of each client's token."""
+    """What the server knows: the hash of each client's token, as the file has it that they came from."""
 
     hashes: Mapping[str, str]
+    path: Path | None = None
+    revision: int = 0
+    """How often the file has been read again."""
+    _seen: tuple[int, ...] | None = field(default=None, repr=False)
 
     @staticmethod
     def load(path: Path) -> Tokens:
         """Read the server's file."""
-        found: dict[str, str] = {}
-        text = read(path, "file of token hashes").decode("utf-8", "replace")
-        for number, line in enumerate(text.splitlines(), 1):
-            if not line.strip() or line.lstrip().startswith("#"):
-                continue
-            match = _LINE.fullmatch(line.strip())
-            if match is None:
-                hint = "; this is a client's secret, not the server's file" if PATTERN.search(line) else ""
-                raise CredentialError(f"{path}: line {number} is not 'NAME sha256:HEX'{hint}")
-            if match[1] in found:
-                raise CredentialError(f"{path}: line {number} names {match[1]} a second time")
-            found[check_client_name(match[1])] = match[2]
-        if not found:
-            raise CredentialError(f"{path}: names no client; add some with: cutlayer certs token NAME...")
-        return Tokens(found)
+        # Before it is read: a change while it is read is then seen by `refresh`.
+        seen = _signature(path)
+        return Tokens(_parse(path), path, 0, seen)
+
+    def refresh(self) -> bool:
+        """Read the file again if it has changed; True if so.
+
+        A file that is gone or damaged raises CredentialError, once for each change; the tokens stay as they
+        are, because an editor may be about to write it.
+        """
+        if self.path is None or (seen := _signature(self.path)) == self._seen:
+            return False
+        self._seen = seen
+        self.hashes = _parse(self.path)
+        self.revision += 1
+        return True
 
     def owner(self, token: str) -> str | None:
         """Whose token it is. Every hash is compared in full, so the time tells nothing about any of them."""
@@ -82,6 +88,33 @@ class Tokens:
             if hmac.compare_digest(presented, value):
                 owner = name
         return owner
+
+
+def _signature(path: Path) -> tuple[int, ...] | None:
+    """What is another when a file has been written or replaced; None if it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _parse(path: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    text = read(path, "file of token hashes").decode("utf-8", "replace")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line.strip())
+        if match is None:
+            hint = "; this is a client's secret, not the server's file" if PATTERN.search(line) else ""
+            raise CredentialError(f"{path}: line {number} is not 'NAME sha256:HEX'{hint}")
+        if match[1] in found:
+            raise CredentialError(f"{path}: line {number} names {match[1]} a second time")
+        found[check_client_name(match[1])] = match[2]
+    if not found:
+        raise CredentialError(f"{path}: names no client; add some with: cutlayer certs token NAME...")
+    return found
 
 
 def read_token(file: Path | None, variable: str = ENVIRONMENT) -> str | None:

@@ -1,0 +1,151 @@
+"""Callers that hold what they can and send nothing: honest ones are answered as if they were not there."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import torch
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from cutlayer.data import load
+from cutlayer.inference.batcher import Batching
+from cutlayer.inference.remote_model import RemoteModel
+from cutlayer.inference.server import Serving, running
+from cutlayer.inference.service import PREDICT
+from cutlayer.training.load_run import open_run
+from cutlayer.wire.limits import Limits
+from cutlayer.wire.security import tokens
+from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
+
+CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
+
+
+@contextmanager
+def served(folder: Path, **settings: Any) -> Iterator[tuple[str, running]]:
+    """A server in a thread; its address, and itself."""
+    loop = asyncio.new_event_loop()
+    server = running(open_run(folder), Serving("127.0.0.1:0", **settings))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
+        try:
+            yield f"127.0.0.1:{port}", server
+        finally:
+            asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(60)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def port_of(address: str) -> int:
+    return int(address.rpartition(":")[2])
+
+
+def images(count: int) -> torch.Tensor:
+    return load("digits", "test").images[:count]
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> tuple[ServerSecurity, dict[str, str]]:
+    """A server's tokens, and those of its clients."""
+    server, files = tokens.make(tmp_path, ["camera", "mallory", "eve"])
+    secrets = {file.stem: file.read_text().strip() for file in files}
+    return ServerSecurity(tokens=tokens.Tokens.load(server)), secrets
+
+
+def test_without_a_token_nothing_is_waited_for(trained, known, raw) -> None:
+    security, secrets = known
+    with served(trained, security=security) as (address, server):
+        # A hundred calls whose bodies never come are refused at their headers: 16 is UNAUTHENTICATED.
+        stranger = raw.call(port_of(address), PREDICT, calls=100)
+        for trailers in raw.ends_of_calls(stranger, 100):
+            assert b"grpc-status" in trailers
+            assert b"16" in trailers
+        for _ in range(3):
+            wrong = raw.call(port_of(address), PREDICT, token="cutlayer-" + "x" * 43)
+            assert b"16" in raw.end_of_call(wrong)
+        with RemoteModel(address, trained, ClientSecurity(token=secrets["camera"])) as model:
+            assert model(images(3)).shape == (3, 10)
+        assert 'refusals_total{reason="credential"} 103.0' in server.metrics.text()
+
+
+def test_a_client_that_sends_no_bodies_takes_its_own_places_only(trained, known, raw) -> None:
+    security, secrets = known
+    with served(trained, security=security, batching=Batching(pending=8)) as (address, server):
+        for name in ("mallory", "eve"):
+            # More calls than there are places: newer ones push out older ones.
+            slow = raw.call(port_of(address), PREDICT, secrets[name], calls=100)
+            assert len(raw.ends_of_calls(slow, 90)) == 90
+        with RemoteModel(address, trained, ClientSecurity(token=secrets["camera"])) as model:
+            for _ in range(3):
+                assert model(images(3)).shape == (3, 10)
+        assert 'refusals_total{reason="busy"}' in server.metrics.text()
+
+
+def test_bodies_have_a_deadline(trained, raw) -> None:
+    with served(trained, limits=Limits(body=0.2)) as (address, server):
+        slow = raw.call(port_of(address), PREDICT, calls=20)
+        for number in range(20):
+            # Five bytes announce a message of a thousand, of which a few come.
+            half = raw.frame(raw.DATA, 0, 1 + 2 * number, b"\0\0\0\x03\xe8" + b"xxx")
+            slow.sendall(half)
+        for trailers in raw.ends_of_calls(slow, 20):
+            assert b"too slow" in trailers or b"\x014" in trailers
+        with RemoteModel(address, trained) as model:
+            assert model(images(3)).shape == (3, 10)
+        assert 'refusals_total{reason="slow"} 20.0' in server.metrics.text()
+
+
+def test_whoever_does_not_read_its_answer_keeps_no_place(trained, raw) -> None:
+    with served(trained, batching=Batching(pending=4)) as (address, _):
+        with RemoteModel(address, trained) as model:
+            expected = model(images(3))
+        deaf = raw.call(port_of(address), PREDICT, calls=50, settings=raw.CLOSED_WINDOW)
+        for number in range(50):
+            deaf.sendall(raw.data(b"", 1 + 2 * number, raw.END_STREAM))
+        with RemoteModel(address, trained) as model:
+            assert torch.equal(model(images(3)), expected)
+
+
+def test_silent_probers_do_not_keep_others_from_asking_how_the_server_is(trained, raw) -> None:
+    with served(trained) as (address, _):
+        silent = [raw.call(port_of(address), path, calls=100) for path in (CHECK, WATCH)]
+        # Watchers that take nothing in: they must not hold up the end of the server, either.
+        for _ in range(3):
+            deaf = raw.call(port_of(address), WATCH, calls=100, settings=raw.CLOSED_WINDOW)
+            for number in range(100):
+                deaf.sendall(raw.data(b"", 1 + 2 * number, raw.END_STREAM))
+        with grpc.insecure_channel(address) as channel:
+            stub = health_pb2_grpc.HealthStub(channel)
+            for service in ("", "cutlayer.v1.Inference"):
+                answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
+                assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            watching = stub.Watch(health_pb2.HealthCheckRequest(service=""), timeout=60)
+            assert next(watching).status == health_pb2.HealthCheckResponse.SERVING
+            watching.cancel()
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=60)
+            assert caught.value.code() == grpc.StatusCode.NOT_FOUND
+        with RemoteModel(address, trained) as model:
+            assert model(images(3)).shape == (3, 10)
+        assert len(silent) == 2
+
+
+def test_a_revoked_token_is_refused_without_a_restart(trained, known, tmp_path) -> None:
+    security, secrets = known
+    with served(trained, security=security) as (address, _):
+        with RemoteModel(address, trained, ClientSecurity(token=secrets["eve"])) as model:
+            assert model(images(1)).shape == (1, 10)
+            tokens.make(tmp_path, ["eve"], force=True)
+            with pytest.raises(Exception, match="does not know this token"):
+                model(images(1))
+        new = (tmp_path / "eve.token").read_text().strip()
+        with RemoteModel(address, trained, ClientSecurity(token=new)) as model:
+            assert model(images(1)).shape == (1, 10)
