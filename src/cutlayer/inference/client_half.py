@@ -18,6 +18,7 @@ from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
+from cutlayer.models import AllowedModels
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.split import Part
@@ -39,8 +40,12 @@ class ClientSide:
         return ClientSide(trained.config, trained.data_spec, (head, *tail))
 
     @staticmethod
-    def load(source: str | Path, at: str = "last") -> ClientSide:
-        """From a run's directory, or from what `cutlayer export --part client` wrote."""
+    def load(source: str | Path, at: str = "last", allowed: AllowedModels | None = None) -> ClientSide:
+        """From a run's directory, or from what `cutlayer export --part client` wrote.
+
+        A run's directory is taken for this user's own, and its model is imported whatever its name is. A file
+        may come from anywhere: its model has to be built in, installed or `allowed`.
+        """
         path = Path(source)
         if path.is_dir():
             return ClientSide.of(open_run(path, at))
@@ -61,7 +66,7 @@ class ClientSide:
             ) from error
         if about["part"] != "client":
             raise FileError(f"{path}: is the {about['part']} part; export the client's: --part client")
-        _, parts = prepare_model(settled, data_spec.placeholder_data().train)
+        _, parts = prepare_model(settled, data_spec.placeholder_data().train, allowed)
         head, _, *tail = parts
         for part in (head, *tail):
             own = {name: tensors[name] for name in part.state_dict() if name in tensors}

@@ -14,6 +14,7 @@ from cutlayer.aggregation.service import SPLIT_SERVER, AggregatorService
 from cutlayer.config.schema import Config
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -55,7 +56,7 @@ def aggregate(
 
 def _codecs(config: Config, clients: Sequence[Any]) -> RunCodecs:
     """The model follows from the settings and the data's form: what clients share has its size."""
-    parts = prepare_model(config, data_spec_of(clients).placeholder_data().train)[1]
+    parts = prepare_model(config, data_spec_of(clients).placeholder_data().train, ANY_MODEL)[1]
     sizes = vector_sizes(make_client(config, parts))
     return make_codecs(config, sizes, max(*sizes, 1))
 

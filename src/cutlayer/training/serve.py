@@ -18,6 +18,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import (
     make_client,
     make_codecs,
@@ -95,7 +96,7 @@ def remote_server(
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train)[1], make_task(data.train)
+    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
     sizes = vector_sizes(make_client(config, parts))
     codecs = make_codecs(config, sizes, _largest_tensor(config, spec, parts))
     plan = make_plan(config.train, spec.samples)
