@@ -15,6 +15,7 @@ from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partiti
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
 from cutlayer.models import AllowedModels, Factory
+from cutlayer.protocol.admission import statistics_problem
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
@@ -92,6 +93,9 @@ class Participant:
             raise RefusedError("the server welcomes a client that has no settings yet")
         data = self._data
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
+        wrong = statistics_problem(statistics.mean, statistics.std, data.train.shape[0])
+        if wrong is not None:
+            raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
         rate = self._rate(self.config)

@@ -19,6 +19,7 @@ from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
 from cutlayer.models import AllowedModels
+from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.split import Part
@@ -55,6 +56,9 @@ class ClientSide:
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             about = json.loads(metadata["cutlayer"])
             settled, data_spec = from_mapping(about["settings"], str(path)), DataSpec.parse(about["card"])
+            wrong = problem(data_spec)
+            if wrong is not None:
+                raise ValueError(wrong)
         except OSError as error:
             raise FileError(
                 f"{path}: cannot be read ({error.strerror}); give a run or an exported half"

@@ -19,6 +19,7 @@ from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
 from cutlayer.models import ANY_MODEL
+from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.build import (
     make_client,
     make_codecs,
@@ -29,7 +30,7 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
-from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
@@ -54,12 +55,13 @@ def serve(
     _check(config, listening)
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
+    fits = Fits(config, earlier)
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
             listening.limits,
-            check=Fits(config, earlier),
+            check=fits,
             names=listening.clients(SPLIT_SERVER),
             note=shown.note,
             interrupted=lambda: interrupt.requested,
@@ -74,6 +76,8 @@ def serve(
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
             clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
             spec = earlier or data_spec_of(clients)
+            fits.settle(spec)
+            transport.recheck()
             trainer = build_trainer(
                 config,
                 lambda: remote_server(config, transport, clients, spec, orders),

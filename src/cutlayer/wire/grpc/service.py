@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CutlayerError, MessageError, RefusedError
+from cutlayer.errors import CutlayerError, MessageError, NotNowError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
@@ -99,8 +99,8 @@ class Service:
                 await context.write(down)
                 self.transport.log("client-resumed", client)
                 return client
-        except BlockingIOError as error:
-            self._refused("twice", error, client)
+        except NotNowError as error:
+            self._refused("later", error, client)
             await _goodbye(context, "LATER", str(error))
             return None
         except CutlayerError as error:
@@ -127,7 +127,7 @@ class Service:
             if not isinstance(error, CutlayerError):
                 raise
             self._refused("data", error, client)
-            await _goodbye(context, "REFUSED", str(error))
+            await _goodbye(context, "LATER" if isinstance(error, NotNowError) else "REFUSED", str(error))
             return None
 
     def _place(self, hello: Any, name: str | None) -> int:
