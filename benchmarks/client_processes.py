@@ -10,7 +10,8 @@ import torch
 
 from cutlayer.client.participant import Participant
 from cutlayer.config.schema import Config
-from cutlayer.protocol.handshake import Fits, data_spec_of, settings_for_clients
+from cutlayer.protocol.admission import Fits
+from cutlayer.protocol.handshake import data_spec_of, settings_for_clients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.training.serve import remote_server
 from cutlayer.wire.grpc.connection import Connection

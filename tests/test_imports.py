@@ -34,13 +34,14 @@ ALLOWED: dict[str, set[str]] = {
     # The parties.
     "aggregation": GROUND | {"codecs", "config", "protocol", "split", "wire"},
     "client": GROUND
-    | {"aggregation", "codecs", "config", "data", "protocol", "rates", "split", "tasks", "wire"},
+    | {"aggregation", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "server": GROUND | {"aggregation", "codecs", "data", "protocol", "split", "tasks", "wire"},
     # Runs.
     "training": GROUND
-    | {"_native", "aggregation", "analysis", "client", "codecs", "config", "data", "protocol"}
+    | {"_native", "aggregation", "analysis", "client", "codecs", "config", "data", "models", "protocol"}
     | {"rates", "server", "split", "tasks", "wire"},
-    "inference": GROUND | {"codecs", "config", "data", "protocol", "split", "tasks", "training", "wire"},
+    "inference": GROUND
+    | {"codecs", "config", "data", "models", "protocol", "split", "tasks", "training", "wire"},
     # What is made of runs.
     "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND

@@ -34,6 +34,7 @@
     │   └── AbsentError             there is none: the client is not there any more
     ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
     │   ├── RefusedError            the other side says no, and why
+    │   │   └── NotNowError           it may say yes to the same later
     │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
     │   ├── CredentialError         a certificate, key or token is missing, damaged, expired or not accepted
     │   └── RollbackError           the run has to go on from its last checkpoint
@@ -177,6 +178,10 @@ class NetworkError(CutlayerError, OSError):
 
 class RefusedError(NetworkError):
     """The other side says no. The message has its reason."""
+
+
+class NotNowError(RefusedError):
+    """The other side says no for now: the same may be welcome later."""
 
 
 class RollbackError(NetworkError):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from cutlayer.errors import ModelError
-from cutlayer.models import MODELS, Cuts, build, cut_module
+from cutlayer.models import ANY_MODEL, MODELS, AllowedModels, Cuts, build, cut_module
 from cutlayer.split import CutPoint, cut, cut_points
 
 # Thin, and as small as the model allows: every cut is tried.
@@ -241,12 +241,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("own")
 def test_own_model() -> None:
-    net = build("own_models:Net", classes=3, image_size=4)
+    net = build("own_models:Net", classes=3, image_size=4, allowed=ANY_MODEL)
     assert net.get_parameter("1.weight").shape == (3, 16)
-    assert isinstance(build("own_models:Space.plain", classes=3), nn.Linear)
-    again = build("own_models:everything", classes=3, width=8)
+    assert isinstance(build("own_models:Space.plain", classes=3, allowed=ANY_MODEL), nn.Linear)
+    again = build("own_models:everything", classes=3, width=8, allowed=ANY_MODEL)
     assert again.get_parameter("weight").shape == (3, 8)
-    same = build("own_models:everything", classes=3, width=8)
+    same = build("own_models:everything", classes=3, width=8, allowed=ANY_MODEL)
     assert torch.equal(again.get_parameter("weight"), same.get_parameter("weight"))
 
 
@@ -268,4 +268,24 @@ def test_own_model() -> None:
 )
 def test_own_model_that_cannot_be_built(spec: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
-        build(spec, classes=3)
+        build(spec, classes=3, allowed=ANY_MODEL)
+
+
+@pytest.mark.usefixtures("own")
+def test_only_what_is_allowed_is_imported() -> None:
+    for allowed in (None, AllowedModels(), AllowedModels.of(["other_models:Net", "own_models:everything"])):
+        with pytest.raises(ModelError, match=r"nothing was imported.*--allow-model own_models:Net"):
+            build("own_models:Net", classes=3, allowed=allowed)
+    assert "own_models" not in sys.modules
+    assert build("own_models:Net", classes=3, allowed=AllowedModels.of(["own_models:Net"])) is not None
+    with pytest.raises(ModelError, match=r"'rm -rf' cannot be allowed.*package.module:factory"):
+        AllowedModels.of(["own_models:Net", "rm -rf"])
+
+
+def test_a_factory_that_is_at_hand_needs_no_import() -> None:
+    given = AllowedModels.of(factories={"mine": lambda classes: nn.Linear(2, classes), "tiny": nn.Identity})
+    assert build("mine", classes=3, allowed=given).get_parameter("weight").shape == (3, 2)
+    # A built-in name means the built-in model, whoever says otherwise.
+    assert not isinstance(build("tiny", classes=3, allowed=given), nn.Identity)
+    with pytest.raises(ModelError, match="has no cut 'deep'"):
+        cut_module("mine", "deep")

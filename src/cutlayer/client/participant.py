@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from cutlayer.config.schema import Config
 from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
+from cutlayer.models import AllowedModels, Factory
+from cutlayer.protocol.admission import statistics_problem
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
@@ -39,13 +41,20 @@ class Participant:
         whole: bool = False,
         cache: str | None = None,
         rate: str | None = None,
+        allow_models: Iterable[str] = (),
+        models: Mapping[str, Factory] | None = None,
     ) -> None:
-        """`rate` narrows or widens the bounds of the rate for this client, where clients choose."""
+        """`rate` narrows or widens the bounds of the rate for this client, where clients choose.
+
+        The server names the model. One that is not built in is imported only if `allow_models` has its name,
+        as `package.module:factory`; `models` has functions and classes to take for the names that it gives.
+        """
         self.source = source
         self.root = root
         self.whole = whole
         self.cache = cache
         self.bounds = None if rate is None else RateBounds.parse(rate)
+        self._allowed = AllowedModels.of(tuple(allow_models), models)
         self.gauge = Gauge()
         """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
@@ -75,7 +84,7 @@ class Participant:
         ready = describe(self._data, self.client, settings_for_clients(self.config))
         if not self._tests:
             ready.test_samples = 0
-        prepare_model(self.config, self._data.train)
+        prepare_model(self.config, self._data.train, self._allowed)
         return ready
 
     def begin(self, welcome: Any) -> None:
@@ -84,8 +93,11 @@ class Participant:
             raise RefusedError("the server welcomes a client that has no settings yet")
         data = self._data
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
+        wrong = statistics_problem(statistics.mean, statistics.std, data.train.shape[0])
+        if wrong is not None:
+            raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
-        half = make_client(self.config, prepare_model(self.config, data.train)[1])
+        half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
         rate = self._rate(self.config)
         self._split_client = build_client(
             self.config, data, self.client, half, evaluator=self._tests, rate=rate

@@ -16,6 +16,14 @@ Flag = typer.Option
 RunArgument = Annotated[Path, typer.Argument(help="the directory of a run", metavar="RUN")]
 Checkpoint = Annotated[str, Flag("--checkpoint", help="last, best, or the number of a step")]
 DataRoot = Annotated[Path, Flag("--root", help="the folder of data sets that are given by name")]
+AllowModel = Annotated[
+    list[str] | None,
+    Flag(
+        "--allow-model",
+        help="import this model if the server or file names it; may be given several times",
+        metavar="PACKAGE.MODULE:FACTORY",
+    ),
+]
 Overwrite = Annotated[bool, Flag("--force", help="replace files that exist")]
 AsJson = Annotated[bool, Flag("--json", help="print JSON instead of a table")]
 Quiet = Annotated[bool, Flag("--quiet", help="show warnings and errors only")]

@@ -83,11 +83,12 @@ class DataSpec:
         return Augment(self.augment, Statistics(self.mean, self.std), self.size)
 
     def placeholder_data(self) -> FederatedData:
-        """Blank data of the same shape, classes and part sizes. They take no memory."""
-        total = sum(self.samples)
+        """Blank data of the same shape, classes and part sizes.
+
+        However many samples the clients have, one stands for all of them, and takes the memory of one.
+        """
         blank = torch.zeros(1, *self.shape, dtype=torch.uint8 if self.pixels else torch.float32)
-        labels = torch.zeros(total, dtype=torch.int64)
-        images = blank.expand(total, *self.shape)
-        train = Dataset(images, labels, self.classes, self.class_names, self.name)
-        parts = torch.split(torch.arange(total), list(self.samples))
-        return FederatedData(train, train.select(torch.tensor([0])), self.preprocess(), tuple(parts))
+        label = torch.zeros(1, dtype=torch.int64)
+        train = Dataset(blank, label, self.classes, self.class_names, self.name)
+        parts = tuple(label.expand(count) for count in self.samples)
+        return FederatedData(train, train, self.preprocess(), parts)

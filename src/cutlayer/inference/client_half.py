@@ -18,6 +18,8 @@ from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
+from cutlayer.models import AllowedModels
+from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.split import Part
@@ -39,8 +41,12 @@ class ClientSide:
         return ClientSide(trained.config, trained.data_spec, (head, *tail))
 
     @staticmethod
-    def load(source: str | Path, at: str = "last") -> ClientSide:
-        """From a run's directory, or from what `cutlayer export --part client` wrote."""
+    def load(source: str | Path, at: str = "last", allowed: AllowedModels | None = None) -> ClientSide:
+        """From a run's directory, or from what `cutlayer export --part client` wrote.
+
+        A run's directory is taken for this user's own, and its model is imported whatever its name is. A file
+        may come from anywhere: its model has to be built in, installed or `allowed`.
+        """
         path = Path(source)
         if path.is_dir():
             return ClientSide.of(open_run(path, at))
@@ -50,6 +56,9 @@ class ClientSide:
             metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
             about = json.loads(metadata["cutlayer"])
             settled, data_spec = from_mapping(about["settings"], str(path)), DataSpec.parse(about["card"])
+            wrong = problem(data_spec)
+            if wrong is not None:
+                raise ValueError(wrong)
         except OSError as error:
             raise FileError(
                 f"{path}: cannot be read ({error.strerror}); give a run or an exported half"
@@ -61,7 +70,7 @@ class ClientSide:
             ) from error
         if about["part"] != "client":
             raise FileError(f"{path}: is the {about['part']} part; export the client's: --part client")
-        _, parts = prepare_model(settled, data_spec.placeholder_data().train)
+        _, parts = prepare_model(settled, data_spec.placeholder_data().train, allowed)
         head, _, *tail = parts
         for part in (head, *tail):
             own = {name: tensors[name] for name in part.state_dict() if name in tensors}

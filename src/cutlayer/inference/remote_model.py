@@ -16,6 +16,7 @@ from cutlayer.codecs import decode
 from cutlayer.errors import MessageError, RefusedError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import PREDICT
+from cutlayer.models import AllowedModels
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire.grpc.connection_errors import explain
@@ -41,10 +42,12 @@ class RemoteModel:
         codec: str | None = None,
         batch: int = 64,
         timeout: float = 30.0,
+        allowed: AllowedModels | None = None,
     ) -> None:
+        """`allowed` are the models that the file of a half may name: see `ClientSide.load`."""
         if isinstance(half, Trained):
             half = ClientSide.of(half)
-        self.side = half if isinstance(half, ClientSide) else ClientSide.load(half)
+        self.side = half if isinstance(half, ClientSide) else ClientSide.load(half, allowed=allowed)
         self.address = address
         self.batch = batch
         self.timeout = timeout

@@ -4,6 +4,7 @@ Models are plain `nn.Module`s. Nothing here knows about parts, codecs, data or t
 only the name of a module.
 """
 
+from cutlayer.models.allowed import ANY_MODEL, AllowedModels, Factory
 from cutlayer.models.registry import MODELS, BuiltIn, Cuts, build, cut_module
 
-__all__ = ["MODELS", "BuiltIn", "Cuts", "build", "cut_module"]
+__all__ = ["ANY_MODEL", "MODELS", "AllowedModels", "BuiltIn", "Cuts", "Factory", "build", "cut_module"]

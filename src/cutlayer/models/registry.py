@@ -3,12 +3,13 @@
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import torch
 from torch import nn
 
 from cutlayer.errors import ModelError
+from cutlayer.models.allowed import AllowedModels
 from cutlayer.models.layers import initialise
 from cutlayer.models.resnet import resnet18, resnet34
 from cutlayer.models.tiny import tiny
@@ -52,8 +53,11 @@ def build(
     in_channels: int = 3,
     image_size: int = 32,
     seed: int = 0,
+    allowed: AllowedModels | None = None,
 ) -> nn.Module:
     """Build a model by name, or a user's own by `package.module:factory`.
+
+    Only what is built in or installed is built, unless `allowed` says more: see `AllowedModels`.
 
     `width` is the number of channels at the beginning, which all others follow: 64 is the model of
     the paper, 16 a thin one for a laptop. The seed alone decides the initial weights; PyTorch's
@@ -73,9 +77,10 @@ def build(
             raise ModelError(f"{setting}={value!r}: expected a whole number of at least 1.")
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if ":" in name:
-            return build_user_model(name, settings)
-        known = _built_in(name)
+        if name not in MODELS:
+            factory = (allowed or AllowedModels()).find(name)
+            return build_user_model(name, factory, settings) if factory is not None else _unknown(name)
+        known = MODELS[name]
         if image_size < known.smallest_image:
             raise ModelError(
                 f"{name} needs images of at least {known.smallest_image} pixels a side, not {image_size}."
@@ -92,18 +97,16 @@ def cut_module(name: str, at: str) -> str:
     """
     if at not in Cuts._fields:
         return at
-    if ":" in name:
+    if name not in MODELS:
         raise ModelError(f"'{name}' is not built in, so it has no cut '{at}'. Give the name of a module.")
-    module: str = getattr(_built_in(name).cuts, at)
+    module: str = getattr(MODELS[name].cuts, at)
     return module
 
 
-def _built_in(name: str) -> BuiltIn:
-    if name not in MODELS:
-        near = difflib.get_close_matches(name, MODELS, 1)
-        hint = f" Did you mean '{near[0]}'?" if near else ""
-        raise ModelError(
-            f"no model '{name}'.{hint} Built-in models are {', '.join(MODELS)}; your own is given "
-            "as package.module:factory."
-        )
-    return MODELS[name]
+def _unknown(name: str) -> NoReturn:
+    near = difflib.get_close_matches(name, MODELS, 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise ModelError(
+        f"no model {name!r}.{hint} Built-in models are {', '.join(MODELS)}; your own is given "
+        "as package.module:factory."
+    )

@@ -1,4 +1,4 @@
-"""A user's own model, given as `package.module:factory`."""
+"""A model of somebody's own: what a factory returns."""
 
 import inspect
 from collections.abc import Callable
@@ -7,12 +7,10 @@ from typing import Any
 from torch import nn
 
 from cutlayer.errors import ModelError
-from cutlayer.imports import import_by_name
 
 
-def build_user_model(spec: str, settings: dict[str, int]) -> nn.Module:
-    """Import the factory and call it with those of the settings that it has parameters for."""
-    factory = import_by_name(spec, ModelError)
+def build_user_model(spec: str, factory: Any, settings: dict[str, int]) -> nn.Module:
+    """Call the factory of that name with those of the settings that it has parameters for."""
     if isinstance(factory, nn.Module) or not callable(factory):
         raise ModelError(
             f"'{spec}' is a {type(factory).__name__}, not a function or class that returns a model."

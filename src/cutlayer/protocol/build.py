@@ -12,7 +12,7 @@ from torch import nn
 from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.data import Augment, Dataset, load_both, partition
 from cutlayer.data.federated import FederatedData
-from cutlayer.models import build, cut_module
+from cutlayer.models import AllowedModels, build, cut_module
 from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
@@ -36,8 +36,13 @@ def prepare_data(config: Config) -> FederatedData:
     return FederatedData(train, test, Augment.of(train, settings.augment), parts)
 
 
-def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part, ...]]:
-    """Build the model for these data and cut it: the whole, and its parts, which share its weights."""
+def prepare_model(
+    config: Config, train: Dataset, allowed: AllowedModels | None = None
+) -> tuple[nn.Module, tuple[Part, ...]]:
+    """Build the model for these data and cut it: the whole, and its parts, which share its weights.
+
+    Only a caller whose settings are its own user's may allow any model: see `AllowedModels`.
+    """
     shape = train.shape
     model = build(
         config.model.name,
@@ -46,6 +51,7 @@ def prepare_model(config: Config, train: Dataset) -> tuple[nn.Module, tuple[Part
         in_channels=shape[0],
         image_size=shape[-1],
         seed=config.seed,
+        allowed=allowed,
     )
     if config.model.layout == "channels_last":
         # Convolutions follow the layout of their weights, whatever their input has.

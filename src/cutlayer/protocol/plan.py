@@ -6,9 +6,11 @@ those that take part. In relay a step is one batch of one client, and clients ta
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
 """
 
+import itertools
 import math
+from array import array
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cutlayer.data.sampler import steps_per_epoch
@@ -78,6 +80,14 @@ class Step(Place):
         return replace(self, clients=tuple(c for c, _ in kept), samples=tuple(n for _, n in kept))
 
 
+@dataclass(frozen=True)
+class _Relayed:
+    """The client of each step of an epoch, and that client's own count of steps, in eight bytes a step."""
+
+    clients: "array[int]" = field(default_factory=lambda: array("I"))
+    steps: "array[int]" = field(default_factory=lambda: array("I"))
+
+
 class Plan:
     """All steps of a run. `samples` says how many each client has."""
 
@@ -100,8 +110,8 @@ class Plan:
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
         self._batch_size = batch_size
         self._lr = lr
-        self._relayed = self._relay_order() if self.relay else []
-        self.steps_per_epoch = len(self._relayed) if self.relay else max(self.batches)
+        self._relayed = self._relay_order() if self.relay else _Relayed()
+        self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
 
     def at(self, number: int) -> Step:
@@ -110,8 +120,8 @@ class Plan:
         last = step == self.steps_per_epoch - 1
         lr = self._lr.at(epoch, step, self.steps_per_epoch)
         if self.relay:
-            client, own = self._relayed[step]
-            heir = self._relayed[0 if last else step + 1][0]
+            client, own = self._relayed.clients[step], self._relayed.steps[step]
+            heir = self._relayed.clients[0 if last else step + 1]
             share = Share.NOTHING if heir == client else Share.WEIGHTS
             sizes = (self._size(client, own),)
             return Step(number, epoch, own, lr, (client,), sizes, share, last, heir)
@@ -130,12 +140,12 @@ class Plan:
     def _size(self, client: int, step: int) -> int:
         return min(self._batch_size, self.samples[client] - step * self._batch_size)
 
-    def _relay_order(self) -> list[tuple[int, int]]:
-        """The client of each step of an epoch, and that client's own count of steps."""
+    def _relay_order(self) -> "_Relayed":
         length = max(self.batches) if self.sync == "epoch" else 1 if self.sync == "step" else self.sync
-        return [
-            (client, step)
-            for begin in range(0, max(self.batches), length)
-            for client, batches in enumerate(self.batches)
-            for step in range(begin, min(begin + length, batches))
-        ]
+        found = _Relayed()
+        for begin in range(0, max(self.batches), length):
+            for client, batches in enumerate(self.batches):
+                own = range(begin, min(begin + length, batches))
+                found.clients.extend(itertools.repeat(client, len(own)))
+                found.steps.extend(own)
+        return found

@@ -12,11 +12,14 @@ from torch import Tensor
 
 from cutlayer.aggregation.service import SPLIT_SERVER, AggregatorService
 from cutlayer.config.schema import Config
+from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.models import ANY_MODEL
+from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
-from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.training import checkpoint
@@ -31,24 +34,32 @@ def aggregate(
 ) -> None:
     """Average until Ctrl-C."""
     _check(config, listening)
+    fits = Fits(config, evaluator=False)
     with suppress(KeyboardInterrupt), Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
             listening.limits,
-            check=Fits(config, evaluator=False),
+            check=fits,
             names=listening.clients(SPLIT_SERVER),
             note=note,
             interrupted=lambda: interrupt.requested,
         )
         settings = settings_for_clients(config)
+
+        def derive(clients: Sequence[Any]) -> tuple[RunCodecs, Agreed]:
+            spec = data_spec_of(clients)
+            fits.settle(spec)
+            transport.recheck()
+            return _derive(config, spec)
+
         service = AggregatorService(
             transport,
             _Checkpoints(directory, config),
             digest=digest(settings),
             weighting=config.train.weighting,
             rule=make_mean_rule(config),
-            derive=lambda clients: _derive(config, clients),
+            derive=derive,
             note=note,
         )
         with running(transport, listening, settings, service.handler(listening.security.identify)):
@@ -57,9 +68,9 @@ def aggregate(
             raise KeyboardInterrupt
 
 
-def _derive(config: Config, clients: Sequence[Any]) -> tuple[RunCodecs, Agreed]:
+def _derive(config: Config, spec: DataSpec) -> tuple[RunCodecs, Agreed]:
     """The model follows from the settings and the data's form: what clients share has its size."""
-    parts = prepare_model(config, data_spec_of(clients).placeholder_data().train)[1]
+    parts = prepare_model(config, spec.placeholder_data().train, ANY_MODEL)[1]
     half = make_client(config, parts)
     sizes = vector_sizes(half)
     return make_codecs(config, sizes, max(*sizes, 1), of_others=True), Agreed(state=StateForm.of(half))

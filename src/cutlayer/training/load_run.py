@@ -13,6 +13,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import CheckpointError, ConfigError, FileError
+from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import prepare_data, prepare_model
 from cutlayer.split import Part
 from cutlayer.training import checkpoint
@@ -58,7 +59,7 @@ def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: 
     run_config = settings(directory)
     known = describe(directory, run_config)
     run = restore(directory, at, run_config, known.placeholder_data(), warn)
-    model, parts = prepare_model(run_config, run.data.train)
+    model, parts = prepare_model(run_config, run.data.train, ANY_MODEL)
     model.load_state_dict(run.model().state_dict())
     for part in parts:
         part.eval()

@@ -14,6 +14,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
+from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_clients,
@@ -116,7 +117,7 @@ class LocalRun:
 def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
     """Build a run as configured. `data` can be given by a caller who has loaded them already."""
     data = prepare_data(config) if data is None else data
-    whole, parts = prepare_model(config, data.train)
+    whole, parts = prepare_model(config, data.train, ANY_MODEL)
     halves, task = make_clients(config, parts), make_task(data.train)
     rate = _rates(config, data, parts)
     clients = LocalClients(

@@ -19,6 +19,8 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
+from cutlayer.models import ANY_MODEL
+from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_client,
@@ -30,7 +32,7 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
-from cutlayer.protocol.handshake import Fits, data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
@@ -59,12 +61,13 @@ def serve(
     _check(config, listening)
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
+    fits = Fits(config, earlier)
     with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
             listening.limits,
-            check=Fits(config, earlier),
+            check=fits,
             names=listening.clients(SPLIT_SERVER),
             note=shown.note,
             interrupted=lambda: interrupt.requested,
@@ -79,6 +82,8 @@ def serve(
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
             clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
             spec = earlier or data_spec_of(clients)
+            fits.settle(spec)
+            transport.recheck()
             trainer = build_trainer(
                 config,
                 lambda: remote_server(config, transport, clients, spec, orders),
@@ -101,7 +106,7 @@ def remote_server(
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train)[1], make_task(data.train)
+    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
     half = make_client(config, parts)
     sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
     codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)

@@ -11,7 +11,7 @@ from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, ClientCredentials
 from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
-from cutlayer.commands.options import DataRoot, Flag, Quiet
+from cutlayer.commands.options import AllowModel, DataRoot, Flag, Quiet
 from cutlayer.commands.threads import use_threads
 from cutlayer.imports import need
 
@@ -36,6 +36,7 @@ def join(
         str | None,
         Flag(help="this client's bounds of the rate, if the run has --rate auto, as auto:max=2"),
     ] = None,
+    allow_model: AllowModel = None,
     credentials: ClientCredentials,
     number: Annotated[
         int | None,
@@ -71,8 +72,9 @@ def join(
     """Take part in a run as a client.
 
     The settings come from the server (`cutlayer serve`); the data stay here. A
-    lost connection is made again, for as long as --retry says. Ctrl-C leaves
-    the run; the same command takes part again.
+    model that is not built in is imported only with --allow-model. A lost
+    connection is made again, for as long as --retry says. Ctrl-C leaves the
+    run; the same command takes part again.
 
     \b
     Examples:
@@ -97,7 +99,14 @@ def join(
     try:
         taken = join_run(
             address,
-            Participant(data, str(root), whole=whole, cache=None if cache is None else str(cache), rate=rate),
+            Participant(
+                data,
+                str(root),
+                whole=whole,
+                cache=None if cache is None else str(cache),
+                rate=rate,
+                allow_models=allow_model or (),
+            ),
             credentials.load(),
             claims=number,
             retry=retry,

@@ -14,7 +14,7 @@ from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, ClientCredentials
 from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
-from cutlayer.commands.options import Checkpoint, Flag, Threads
+from cutlayer.commands.options import AllowModel, Checkpoint, Flag, Threads
 from cutlayer.commands.runs.model_check import threads_for_inference
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.imports import need
@@ -54,6 +54,7 @@ def predict(
         str | None,
         Flag(help="run the server's half there", metavar="HOST:PORT", rich_help_panel=NETWORK),
     ] = None,
+    allow_model: AllowModel = None,
     credentials: ClientCredentials,
     threads: Threads = None,
 ) -> None:
@@ -75,21 +76,24 @@ def predict(
     from cutlayer.inference.client_half import ClientSide
     from cutlayer.inference.predict import Predictor, predictions
     from cutlayer.inference.samples import Samples, samples
+    from cutlayer.models import ANY_MODEL, AllowedModels
     from cutlayer.training.load_run import open_run
 
+    # The directory of a run is the user's own; a file may come from anywhere.
+    allowed = ANY_MODEL if run.is_dir() else AllowedModels.of(allow_model or ())
     side: Trained | ClientSide
     if server is None:
         if credentials.given:
             raise ConfigError("--ca, --cert, --key and --token-file are for a --server; give one")
         side = open_run(run, checkpoint, messages(quiet=False))
     else:
-        side = ClientSide.load(run, checkpoint)
+        side = ClientSide.load(run, checkpoint, allowed)
     if source is None:  # what the run was tested on
         if not run.is_dir():
             raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
         own = side.config.data
         source, root, limit = own.source, root or Path(own.root), limit or own.limit
-    threads_for_inference(threads, side.config, side.data_spec.shape, _BATCH)
+    threads_for_inference(threads, side.config, side.data_spec.shape, _BATCH, allowed)
     found: Samples = samples(source, side.data_spec, split, root or Path(), limit)
     predictor: Predictor | RemoteModel
     if isinstance(side, ClientSide):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from cutlayer.config.schema import Config
+    from cutlayer.models import AllowedModels
     from cutlayer.split import Part
 
 # What the paper feeds the built-in models; others get CIFAR's shape.
@@ -31,14 +32,22 @@ def usual_input(model: str) -> tuple[int, ...]:
     return _INPUTS.get(model, (3, 32, 32))
 
 
-def build_for(model: str, sample: tuple[int, ...], width: int, classes: int) -> nn.Module:
-    """A model for samples of that shape."""
+def build_for(
+    model: str, sample: tuple[int, ...], width: int, classes: int, allowed: AllowedModels | None = None
+) -> nn.Module:
+    """A model for samples of that shape. Without `allowed`, its name is this process's own user's."""
     from cutlayer import models
 
+    allowed = allowed or models.ANY_MODEL
     if len(sample) != 3:
-        return models.build(model, classes=classes, width=width)
+        return models.build(model, classes=classes, width=width, allowed=allowed)
     return models.build(
-        model, classes=classes, width=width, in_channels=sample[0], image_size=min(sample[1:])
+        model,
+        classes=classes,
+        width=width,
+        in_channels=sample[0],
+        image_size=min(sample[1:]),
+        allowed=allowed,
     )
 
 
@@ -59,7 +68,9 @@ def check_model(config: Config) -> None:
         cut_module(name, at)
 
 
-def forward_pass(config: Config, sample: tuple[int, ...] | None = None) -> ForwardPass:
+def forward_pass(
+    config: Config, sample: tuple[int, ...] | None = None, allowed: AllowedModels | None = None
+) -> ForwardPass:
     """Count the work of a run's model; without the shape of a sample, for the one that it usually gets."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -68,7 +79,7 @@ def forward_pass(config: Config, sample: tuple[int, ...] | None = None) -> Forwa
     try:
         sample = sample or usual_input(config.model.name)
         x = torch.zeros(1, *sample, device="meta")
-        for part in _parts(config, sample):
+        for part in _parts(config, sample, allowed):
             with torch.no_grad(), FlopCounterMode(display=False) as counter:
                 x = part.eval()(x)
             counts.append(counter.get_total_flops() / 2)
@@ -89,12 +100,18 @@ def threads_for_training(asked: int | None, config: Config, sample: tuple[int, .
     use_threads(asked, server if sample is None else max(server, work.client * config.train.batch_size))
 
 
-def threads_for_inference(asked: int | None, config: Config, sample: tuple[int, ...], batch: int) -> None:
+def threads_for_inference(
+    asked: int | None,
+    config: Config,
+    sample: tuple[int, ...],
+    batch: int,
+    allowed: AllowedModels | None = None,
+) -> None:
     """Set PyTorch's threads for forward passes of a whole model."""
     if not needs_choice(asked):
         use_threads(asked)
         return
-    work = forward_pass(config, sample)
+    work = forward_pass(config, sample, allowed)
     use_threads(asked, (work.client + work.server) * batch)
 
 
@@ -102,12 +119,12 @@ def _cuts(config: Config) -> tuple[str, ...]:
     return (config.model.cut,) if isinstance(config.model.cut, str) else config.model.cut
 
 
-def _parts(config: Config, sample: tuple[int, ...]) -> tuple[Part, ...]:
+def _parts(config: Config, sample: tuple[int, ...], allowed: AllowedModels | None = None) -> tuple[Part, ...]:
     """The parts of a run's model without values: shapes and counts need none."""
     from cutlayer.models import cut_module
     from cutlayer.split import cut
 
     name = config.model.name
-    model = build_for(name, sample, config.model.width, classes=10).to("meta")
+    model = build_for(name, sample, config.model.width, 10, allowed).to("meta")
     modules = [cut_module(name, at) for at in _cuts(config)]
     return cut(model, modules[0]) if len(modules) == 1 else cut(model, (modules[0], modules[1]))

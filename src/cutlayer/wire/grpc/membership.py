@@ -6,19 +6,29 @@ connection broke goes on with its conversation; one that comes back as another p
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cutlayer.errors import MessageError, RefusedError
+from cutlayer.errors import MessageError, NotNowError, RefusedError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.peer import Peer, Stream
+from cutlayer.wire.grpc.penalty import Penalties
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.policy import Policy
 
 # An honest client has two messages on their way at most, and so has the server; small ones come on top.
 _BACKLOG, _SLACK = 3, 1 << 20
+#: Whether a client's data fit the run: its number, what it said, and what others said that are there. Raises
+#: RefusedError, or NotNowError if they may fit later; gives the others that have to go then, and why.
+Check = Callable[[int, Any, Mapping[int, Any]], Mapping[int, str]]
+
+
+def everybody_fits(client: int, ready: Any, others: Mapping[int, Any]) -> Mapping[int, str]:
+    """Nobody's data are looked at."""
+    return {}
 
 
 class Membership:
@@ -30,11 +40,12 @@ class Membership:
         policy: Policy | None = None,
         limits: Limits | None = None,
         *,
-        check: Callable[[int, Any], None] = lambda client, ready: None,
+        check: Check = everybody_fits,
         names: Sequence[str] = (),
         note: Callable[[str], None] = lambda text: None,
+        penalties: Penalties | None = None,
     ) -> None:
-        """`check` raises RefusedError for a client whose data do not fit the run.
+        """`check` tells whether a client's data fit the run, `penalties` who has to stay away.
 
         `names` are those of the clients in the order of their numbers, where credentials tell them.
         """
@@ -48,6 +59,9 @@ class Membership:
         self.era = ""
         self.note = note
         self._check = check
+        self._penalties = penalties or Penalties()
+        self._refusals: dict[int, str] = {}
+        """Why clients were refused last, as the operator was told."""
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
         self._welcome: dict[str, Any] = {}
@@ -98,6 +112,16 @@ class Membership:
         self._closed = True
         self.dismiss(code, reason)
 
+    def recheck(self) -> None:
+        """Check all who are ready once more: what fits has changed since they came."""
+        with self.lock:
+            for peer in self.peers:
+                if peer.waiting:
+                    try:
+                        self._check(peer.number, peer.ready, {})
+                    except RefusedError as error:
+                        self._turn_away(peer, str(error))
+
     def members(self) -> tuple[int, ...]:
         """See `Transport.members`."""
         with self.lock:
@@ -135,8 +159,15 @@ class Membership:
     def expel(self, client: int, reason: str) -> None:
         """Disconnect a client that broke the protocol, and say why."""
         with self.lock:
-            self.note(f"{self.label(client)} broke the protocol and was disconnected: {reason}")
-            self.log("client-expelled", client, "warning", reason=reason)
+            wait = self._penalties.add(client)
+            offences = self._penalties.offences(client)
+            told = f"{self.label(client)} broke the protocol and was disconnected: {reason}"
+            if wait:
+                told += f" (offence {offences}; it has to stay away for {wait:g} s"
+                stuck = "; the run cannot go on without it: mend it, or give its place to another client"
+                told += f"{stuck if self.patient else ''})"
+            self.note(told)
+            self.log("client-expelled", client, "warning", reason=reason, offences=offences, seconds=wait)
             peer = self.peers[client]
             if peer.conversation is not None and self.patient:
                 self._rollback = f"{self.label(client)} was disconnected: {reason}"
@@ -162,9 +193,15 @@ class Membership:
         if (known and hello.attempt <= peer.attempt) or hello.incarnation in peer.spent:
             raise RefusedError("this Hello was used before; each connection needs a Hello of its own")
         if not known and peer.stream is not None:
-            raise BlockingIOError(
+            raise NotNowError(
                 f"{self.label(client)} is connected from another process; stop that one, or give this one "
                 "credentials of its own"
+            )
+        wait = self._penalties.left(client)
+        if wait and not known:
+            raise NotNowError(
+                f"{self.label(client)} broke the protocol {self._penalties.offences(client)} times; it may "
+                f"come again in {math.ceil(wait)} s"
             )
         if known and peer.conversation is not None and hello.era == self.era:
             peer.conversation.confirm(hello.received)
@@ -181,7 +218,17 @@ class Membership:
 
     def prepared(self, client: int, ready: Any) -> None:
         """A client has its data."""
-        self._check(client, ready)
+        others = {p.number: p.ready for p in self.peers if p.ready is not None and p.number != client}
+        try:
+            leaving = self._check(client, ready, others)
+        except RefusedError as error:
+            if self._refusals.get(client) != str(error):
+                self._refusals[client] = str(error)
+                self.note(f"{self.label(client)} was refused: {error}")
+            raise
+        self._refusals.pop(client, None)
+        for number, reason in leaving.items():
+            self._turn_away(self.peers[number], reason)
         self.peers[client].ready = ready
         self.lock.notify_all()
 
@@ -209,6 +256,13 @@ class Membership:
             peer.stream = None
             peer.ready = None
             self.lock.notify_all()
+
+    def _turn_away(self, peer: Peer, reason: str) -> None:
+        """A client that was ready does not fit any more."""
+        self.note(f"{self.label(peer.number)} was refused: {reason}")
+        self.log("refused", peer.number, "warning", kind="data", error=reason)
+        peer.retire("REFUSED", reason)
+        self.lock.notify_all()
 
     def _forgot(self, peer: Peer) -> None:
         """A member came back as another process, or from another era: what it held is lost."""

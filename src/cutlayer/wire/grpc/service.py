@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CutlayerError, MessageError, RefusedError
+from cutlayer.errors import CutlayerError, MessageError, NotNowError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
@@ -106,8 +106,8 @@ class Service:
         except TimeoutError:
             self._refused("hello", RefusedError(f"no Hello in {seconds:g} s"))
             await goodbye(context, "REFUSED", f"no Hello in {seconds:g} s")
-        except BlockingIOError as error:
-            self._refused("twice", error, client)
+        except NotNowError as error:
+            self._refused("later", error, client)
             await goodbye(context, "LATER", str(error))
         except CutlayerError as error:
             self._refused("hello", error, client)
@@ -129,7 +129,7 @@ class Service:
             with self.transport.lock:
                 self.transport.lost(client, stream)
             self._refused("data", error, client)
-            await goodbye(context, "REFUSED", str(error))
+            await goodbye(context, "LATER" if isinstance(error, NotNowError) else "REFUSED", str(error))
             return False
         finally:
             for task in (work, ended):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
-from cutlayer.wire.grpc.membership import Membership
+from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
@@ -40,7 +40,7 @@ class GrpcTransport(Membership):
         policy: Policy | None = None,
         limits: Limits | None = None,
         *,
-        check: Callable[[int, Any], None] = lambda client, ready: None,
+        check: Check = everybody_fits,
         names: Sequence[str] = (),
         note: Callable[[str], None] = lambda text: None,
         interrupted: Callable[[], bool] = lambda: False,

@@ -1,0 +1,186 @@
+"""Whether a client's data fit the run: what it said of them is possible, and is what the others said.
+
+A Ready comes from a peer. Everything in it is checked here, before the server makes anything of it.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from cutlayer.config.schema import Config
+from cutlayer.data.augment import AUGMENTATIONS
+from cutlayer.data.spec import DataSpec
+from cutlayer.errors import NotNowError, RefusedError, UnreachableError
+from cutlayer.protocol.handshake import data_spec_of
+from cutlayer.wire.address import parse_address
+
+# A server builds the model for a sample of that shape and that many classes, and runs it once. These bounds
+# keep what that takes to some hundred megabytes for the built-in models.
+MOST_VALUES = 1 << 22
+MOST_CLASSES = 1 << 16
+# Of one client. A run in mode relay keeps eight bytes for each batch.
+MOST_SAMPLES = 1 << 24
+MOST_DIMENSIONS = 8
+LONGEST_NAME = 256
+# Far below what any image has, and far above what float32 cannot divide by.
+SMALLEST_STD = 1e-9
+
+
+def problem(spec: DataSpec) -> str | None:
+    """What is impossible in a description of data that came from somebody else; None if nothing is."""
+    shape, channels = spec.shape, spec.shape[0] if spec.shape else 0
+    images = len(shape) == 3
+    if not 0 < len(shape) <= MOST_DIMENSIONS or min(shape) < 1 or (spec.pixels and not images):
+        return f"samples cannot have the shape {_short(shape)}"
+    if math.prod(shape) > MOST_VALUES:
+        return f"samples of shape {_short(shape)} have more than {MOST_VALUES:,} values"
+    if not 1 <= spec.classes <= MOST_CLASSES:
+        return f"{spec.classes} classes; a run has 1 to {MOST_CLASSES:,}"
+    if spec.class_names is not None and len(spec.class_names) != spec.classes:
+        return f"{len(spec.class_names)} class names for {spec.classes} classes"
+    if not all(map(_is_name, spec.class_names or ())):
+        return f"class names have at most {LONGEST_NAME} characters, and no control characters"
+    if not _is_name(spec.name):
+        return f"the name of a data set has at most {LONGEST_NAME} characters, and no control characters"
+    if spec.augment not in AUGMENTATIONS:
+        return f"no augmentation has that name; there are: {', '.join(AUGMENTATIONS)}"
+    if spec.size is not None and not (images and 1 <= spec.size <= min(shape[1:])):
+        return f"samples of shape {_short(shape)} cannot be cut to a side of {spec.size}"
+    if max(spec.samples, default=0) > MOST_SAMPLES:
+        return f"{max(spec.samples):,} samples; a client has at most {MOST_SAMPLES:,}"
+    return statistics_problem(spec.mean, spec.std, channels)
+
+
+def statistics_problem(mean: tuple[float, ...], std: tuple[float, ...], channels: int) -> str | None:
+    """What is impossible in the statistics of channels, whose values are between 0 and 1; None if nothing."""
+    if not len(mean) == len(std) == channels:
+        return f"{len(mean)} means and {len(std)} standard deviations for {channels} channels"
+    if not all(0 <= value <= 1 for value in mean):
+        return "the mean of a channel is a number from 0 to 1"
+    if not all(SMALLEST_STD <= value <= 1 for value in std):
+        return f"the standard deviation of a channel is a number from {SMALLEST_STD:g} to 1"
+    return None
+
+
+class _Form(NamedTuple):
+    """What all clients of a run have in common."""
+
+    shape: tuple[int, ...]
+    classes: int
+    pixels: bool
+    class_names: tuple[str, ...] | None
+
+    @staticmethod
+    def of(spec: DataSpec) -> "_Form":
+        return _Form(spec.shape, spec.classes, spec.pixels, spec.class_names)
+
+    def difference(self, other: "_Form", whose: str) -> str:
+        names = ("shape", "number of classes", "being images", "class names")
+        name, a, b = next(found for found in zip(names, self, other, strict=True) if found[1] != found[2])
+        return f"their {name} is {_short(a)}, {whose} {_short(b)}"
+
+
+class Fits:
+    """Refuses clients whose data do not fit the run. See `Membership` for when it is asked.
+
+    When a run has begun, its data decide. Before, each client has one vote, its latest word: a form that more
+    than half of all clients have counts, and who was ready with another one has to go. While there is none,
+    those who are there count, and others may come again later. Who was ready and has left has no vote.
+    """
+
+    def __init__(self, config: Config, spec: DataSpec | None = None, *, evaluator: bool = True) -> None:
+        """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part."""
+        self._config = config
+        self._evaluator = evaluator
+        self._spec = spec
+        self._votes: dict[int, _Form] = {}
+        self._ready: set[int] = set()
+
+    def settle(self, spec: DataSpec) -> None:
+        """The run begins with these data."""
+        self._spec = spec
+
+    def __call__(self, client: int, ready: Any, others: Mapping[int, Any]) -> Mapping[int, str]:
+        """Check one client while others are there; who of these has to go because of it, and why."""
+        spec = data_spec_of([ready])
+        self._check(client, spec, ready)
+        form = _Form.of(spec)
+        if self._spec is None:
+            return self._vote(client, form, {c: _Form.of(data_spec_of([r])) for c, r in others.items()})
+        settled = _Form.of(self._spec)
+        if form != settled:
+            raise RefusedError(_misfit(client, form, settled, "the run's"))
+        before = self._spec.samples[client]
+        if before != ready.samples:
+            raise RefusedError(
+                f"client {client} has {ready.samples} samples, but had {before} when the run began; "
+                "give it the same data, or start a new run"
+            )
+        return {}
+
+    def _check(self, client: int, spec: DataSpec, ready: Any) -> None:
+        wrong = problem(spec)
+        if wrong is None and ready.test_samples > MOST_SAMPLES:
+            wrong = f"{ready.test_samples:,} test samples; a client has at most {MOST_SAMPLES:,}"
+        if wrong is not None:
+            raise RefusedError(f"client {client} describes data that cannot be: {wrong}")
+        train = self._config.train
+        size = train.batch_size if train.drop_last else 1
+        if ready.samples < size:
+            raise RefusedError(
+                f"client {client} has {ready.samples} samples; it needs at least {size}, one batch"
+            )
+        if self._evaluator and client == 0 and not ready.test_samples:
+            raise RefusedError("client 0 evaluates the model, and its data have no test part; add one")
+        if train.aggregation != "server" and client == 0:
+            _check_meeting(ready.meeting)
+
+    def _vote(self, client: int, form: _Form, others: Mapping[int, _Form]) -> Mapping[int, str]:
+        for left in self._ready - others.keys():
+            self._ready.discard(left)
+            self._votes.pop(left, None)
+        self._votes[client] = form
+        first, votes = Counter(self._votes.values()).most_common(1)[0]
+        if 2 * votes > self._config.train.clients:
+            if form != first:
+                raise RefusedError(_misfit(client, form, first, "most clients'"))
+            leaving = {
+                c: _misfit(c, theirs, first, "most clients'")
+                for c, theirs in others.items()
+                if theirs != first
+            }
+        else:
+            for other, theirs in others.items():
+                if theirs != form:
+                    raise NotNowError(_misfit(client, form, theirs, f"client {other}'s"))
+            leaving = {}
+        self._ready = (self._ready | {client}) - leaving.keys()
+        return leaving
+
+
+def _misfit(client: int, form: _Form, other: _Form, whose: str) -> str:
+    return f"client {client}'s data do not fit: {form.difference(other, whose)}"
+
+
+def _check_meeting(meeting: str) -> None:
+    if not meeting:
+        raise RefusedError("client 0 has opened no place for clients to meet; give --allreduce-listen")
+    try:
+        if not _is_name(meeting):
+            raise UnreachableError("it is no name")
+        parse_address(meeting)
+    except UnreachableError:
+        raise RefusedError(
+            "client 0 says that clients meet where no address is; give --allreduce-listen HOST:PORT"
+        ) from None
+
+
+def _is_name(text: str) -> bool:
+    """Whether a text is short, and cannot move the cursor of a terminal that shows it."""
+    return len(text) <= LONGEST_NAME and not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
+
+
+def _short(value: Any) -> str:
+    text = str(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) < 80 else text[:77] + "..."
