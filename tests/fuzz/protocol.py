@@ -47,8 +47,9 @@ from cutlayer.codecs.frame import CHECKED_FROM
 from cutlayer.config.schema import Config, load
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import CutlayerError, MessageError
+from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.build import make_client, prepare_data, prepare_model
-from cutlayer.protocol.handshake import Fits, data_spec_of, describe, digest, settings_for_clients
+from cutlayer.protocol.handshake import data_spec_of, describe, digest, settings_for_clients
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.state import server_state
@@ -462,14 +463,14 @@ def against_aggregator(bench: Bench, seed: int) -> str:
     rng = random.Random(seed)
     config = settings("parallel", bench.folder / "aggregator")
     data = bench._data.setdefault("parallel", prepare_data(config))
-    transport = GrpcTransport(2, Policy("wait"), check=lambda client, ready: None)
+    transport = GrpcTransport(2, Policy("wait"))
     service = AggregatorService(
         transport,
         SimpleNamespace(load=lambda step: None, save=lambda step, tensors: None),
         digest=digest(settings_for_clients(config)),
         weighting="clients",
         rule=MeanRule(rng.choice(["mean", "median", "trimmed"])),  # type: ignore[arg-type]
-        derive=lambda clients: _derive(config, clients),
+        derive=lambda clients: _derive(config, data_spec_of(clients)),
     )
     for number in range(2):
         hello = SimpleNamespace(incarnation=secrets.token_bytes(16), attempt=1, era="", received=0)
