@@ -8,6 +8,7 @@ from cutlayer.analysis.bias import BiasTest, GradientError, bias_test, compare_g
 from cutlayer.analysis.bounds import Conditions, alpha, bound_ms, bound_qu, bound_sp, conditions
 from cutlayer.analysis.errors import CompressionError, compression_error
 from cutlayer.analysis.gradients import Gradient, Probe, mean_gradient
+from cutlayer.analysis.inner_product import InnerProduct, inner_product
 from cutlayer.analysis.rates import at_rate, rate
 from cutlayer.analysis.statistics import Fit, Interval, mean_interval, power_law, share_interval
 
@@ -18,6 +19,7 @@ __all__ = [
     "Fit",
     "Gradient",
     "GradientError",
+    "InnerProduct",
     "Interval",
     "Probe",
     "alpha",
@@ -29,6 +31,7 @@ __all__ = [
     "compare_gradients",
     "compression_error",
     "conditions",
+    "inner_product",
     "mean_gradient",
     "mean_interval",
     "power_law",
