@@ -9,6 +9,7 @@ from cutlayer.analysis.bounds import Conditions, alpha, bound_ms, bound_qu, boun
 from cutlayer.analysis.errors import CompressionError, compression_error
 from cutlayer.analysis.gradients import Gradient, Probe, mean_gradient
 from cutlayer.analysis.inner_product import InnerProduct, inner_product
+from cutlayer.analysis.paired import PairedComparison, Spread, paired, pooled_spread
 from cutlayer.analysis.rates import at_rate, rate
 from cutlayer.analysis.statistics import Fit, Interval, mean_interval, power_law, share_interval
 
@@ -21,7 +22,9 @@ __all__ = [
     "GradientError",
     "InnerProduct",
     "Interval",
+    "PairedComparison",
     "Probe",
+    "Spread",
     "alpha",
     "at_rate",
     "bias_test",
@@ -34,6 +37,8 @@ __all__ = [
     "inner_product",
     "mean_gradient",
     "mean_interval",
+    "paired",
+    "pooled_spread",
     "power_law",
     "rate",
     "share_interval",
