@@ -10,10 +10,13 @@ import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, TypeVar
 
 from cutlayer.analysis.statistics import Interval, mean_interval, t_quantile
 from cutlayer.errors import InputError
+
+Pair = TypeVar("Pair", bound=Hashable)
+"""What a pair shares: a seed, or a cut and a seed."""
 
 Verdict = Literal["non-inferior", "inferior", "undecided"]
 
@@ -51,14 +54,14 @@ class PairedComparison:
         return "inferior" if self.difference.high < -self.margin else "undecided"
 
 
-def differences(ours: Mapping[Hashable, float], theirs: Mapping[Hashable, float]) -> list[float]:
-    """Ours less theirs, for what both have: seeds, or cuts and seeds."""
+def differences(ours: Mapping[Pair, float], theirs: Mapping[Pair, float]) -> list[float]:
+    """Ours less theirs, pair by pair. Values without a partner are left out."""
     return [value - theirs[pair] for pair, value in ours.items() if pair in theirs]
 
 
 def paired(
-    ours: Mapping[Hashable, float],
-    theirs: Mapping[Hashable, float],
+    ours: Mapping[Pair, float],
+    theirs: Mapping[Pair, float],
     margin: float = MARGIN,
     *,
     confidence: float = 0.95,
@@ -76,12 +79,19 @@ def paired(
     if not found:
         raise InputError("nothing to compare: the two have no pair in common")
     if len(found) < _FEW and spread is not None:
-        mean = fmean(found)
-        half = t_quantile(spread.freedom, confidence) * spread.deviation / math.sqrt(len(found))
-        return PairedComparison(len(found), Interval(mean, mean - half, mean + half), margin, pooled=True)
+        return with_spread(found, spread, margin, confidence)
     if len(found) == 1:
         return PairedComparison(1, Interval(found[0], -math.inf, math.inf), margin)
     return PairedComparison(len(found), mean_interval(found, confidence), margin)
+
+
+def with_spread(
+    found: Sequence[float], spread: Spread, margin: float = MARGIN, confidence: float = 0.95
+) -> PairedComparison:
+    """The comparison for differences whose spread is known from elsewhere, or from within their groups."""
+    mean = fmean(found)
+    half = t_quantile(spread.freedom, confidence) * spread.deviation / math.sqrt(len(found))
+    return PairedComparison(len(found), Interval(mean, mean - half, mean + half), margin, pooled=True)
 
 
 def pooled_spread(comparisons: Iterable[Sequence[float]]) -> Spread | None:
