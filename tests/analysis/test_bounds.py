@@ -5,7 +5,7 @@ import torch
 
 from cutlayer import codec
 from cutlayer.analysis import alpha, bound_ms, bound_qu, bound_sp, compression_error, conditions
-from cutlayer.analysis.bounds import tight_ms, tight_qu
+from cutlayer.analysis.bounds import proof_q2, tight_ms, tight_qu
 from cutlayer.errors import InputError
 
 
@@ -63,3 +63,14 @@ def test_impossible_conditions_are_refused() -> None:
     for wrong in ({"alpha": math.nan}, {"k2": 0}, {"q2": 0}):
         with pytest.raises(InputError, match="expected"):
             conditions(**{"alpha": 0.3, "d": 100, "k2": 5, "q2": 2} | wrong)
+
+
+def test_the_proof_of_theorem_3_cannot_cover_sp_for_tensors_of_real_size() -> None:
+    assert proof_q2(0.5, 32) == pytest.approx(math.log2(1 + 0.5 * 32 * math.e))
+    assert proof_q2(0.7, 400) < 33, "a few hundred elements"
+    assert proof_q2(0.7, 4096) > 33, "one sample of a deep cut already needs more than SP's float32"
+    assert proof_q2(0.9, 1 << 23) == pytest.approx((1 << 23) / 32 / math.log(2), rel=1e-3), "no overflow"
+    # The conclusion holds between: MS's bound is below SP's with far fewer mask bits.
+    told = conditions(0.9, 4096, 40, 2)
+    assert told.q2_for_sp is not None
+    assert told.q2_for_sp < 33

@@ -50,6 +50,27 @@ def test_with_a_codec_it_is_what_a_cut_layer_trains_on() -> None:
         torch.testing.assert_close(found.named[name], p.grad)
     lost = smashed.detach() - cutlayer.decode(codec.encode(smashed.detach()))
     assert found.error == pytest.approx(float(lost.norm()), rel=1e-5)
+    assert found.relative_error == pytest.approx(
+        float(lost.norm() ** 2 / smashed.detach().norm() ** 2), rel=1e-5
+    )
+
+
+def test_sensitivity_does_not_depend_on_the_scale_of_the_smashed_data() -> None:
+    """The same network with activations ten times as large: E grows tenfold, the sensitivity stays."""
+    (x, y), found = batch(), []
+    for scale in (1.0, 10.0):
+        torch.manual_seed(0)
+        first, last = nn.Linear(64, 12), nn.Linear(12, 3, bias=False)
+        with torch.no_grad():
+            first.weight *= scale
+            first.bias *= scale
+            last.weight /= scale
+        model = nn.Sequential(nn.Flatten(), first, nn.ReLU(), last)
+        probe = Probe(cutlayer.cut(model, "2"), x, y)
+        compressed = probe.gradient(cutlayer.codec("sp:ratio=0.8"))
+        found.append(compare_gradients(probe.gradient(), compressed, part="client"))
+    assert found[1].sensitivity == pytest.approx(found[0].sensitivity, rel=1e-4)
+    assert found[1].per_error != pytest.approx(found[0].per_error, rel=0.5)
 
 
 def test_a_u_shape_has_its_tail_on_the_clients_side() -> None:
@@ -79,7 +100,7 @@ def test_the_seed_decides_what_random_codecs_do() -> None:
 
 
 def gradient(client: list[float], server: list[float], error: float = 0.0) -> Gradient:
-    return Gradient({"a": torch.tensor(client)}, {"b": torch.tensor(server)}, 0.0, error)
+    return Gradient({"a": torch.tensor(client)}, {"b": torch.tensor(server)}, 0.0, error, error / 100)
 
 
 def test_comparison_by_hand() -> None:
@@ -89,6 +110,7 @@ def test_comparison_by_hand() -> None:
     assert found.cosine == pytest.approx((9 + 4) / (5 * 10**0.5))
     assert found.inner == pytest.approx(-12 / 25)
     assert found.per_error == pytest.approx(0.5)
+    assert found.sensitivity == pytest.approx(0.6 / 0.06**0.5)
     full = gradient([0.0], [-2.0])
     assert compare_gradients(gradient([3.0], [4.0]), gradient([3.0], [1.0]), full).inner == pytest.approx(1.5)
     assert compare_gradients(gradient([3.0], [4.0]), gradient([3.0], [1.0]), part="client").norm == 0
@@ -98,6 +120,7 @@ def test_means_and_mistakes() -> None:
     mean = mean_gradient([gradient([1.0], [0.0], 2.0), gradient([3.0], [4.0], 4.0)])
     assert mean.vector().tolist() == [2, 2]
     assert mean.error == 3
+    assert mean.relative_error == pytest.approx(0.03)
     with pytest.raises(InputError, match="not of one model"):
         compare_gradients(gradient([1.0], [1.0]), gradient([1.0, 2.0], [1.0]))
     with pytest.raises(InputError, match="1 parts"):

@@ -55,7 +55,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole")
     done = cutlayer("reproduce", "convergence", "--out", out)
     assert done.returncode == 0, done.stderr
-    assert "33 runs" in done.stderr
+    assert "39 runs" in done.stderr
     return out
 
 
@@ -107,7 +107,7 @@ def test_results_traffic_and_report_follow_from_the_runs(whole: Path, tmp_path: 
     result = json.loads(done.stdout)
     assert {path: path.read_bytes() for path in before} == before, "nothing was trained again"
     assert [table["id"] for table in result["tables"]][:2] == ["smashed", "all-traffic"]
-    assert len(result["tables"][0]["rows"]) == 9
+    assert len(result["tables"][0]["rows"]) == 18
     assert result["commands"] == [f"cutlayer reproduce convergence --out {whole.name}"]
     for name in ("convergence", "traffic"):
         assert (whole / name / "tables.md").stat().st_size

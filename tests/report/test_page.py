@@ -8,7 +8,7 @@ from cutlayer.errors import ConfigError, FileError, RecordError
 from cutlayer.report.find_results import find_results
 from cutlayer.report.formats import write_report
 from cutlayer.report.page import page
-from cutlayer.reproduce.results import Result
+from cutlayer.reproduce.results import Claim, Result
 
 
 class Seen(HTMLParser):
@@ -35,6 +35,13 @@ def test_the_page_has_everything_in_it(result: Result) -> None:
         assert text in seen.text, text
     linked = [value or "" for name, value in seen.attributes if name in ("src", "href")]
     assert all(link.startswith(("#", "data:")) for link in linked), linked
+
+
+def test_an_undecided_claim_is_neither_green_nor_red(result: Result) -> None:
+    claim = Claim("It is faster", "undecided", "0.9 [0.5, 1.3]")
+    seen = Seen(page([Result(**{**vars(result), "claims": [claim]})]))
+    assert "undecided" in seen.text
+    assert ("class", "undecided") in seen.attributes
 
 
 def test_hostile_names_stay_text(hostile: Result) -> None:

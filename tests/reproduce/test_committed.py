@@ -7,11 +7,13 @@ import pytest
 
 from cutlayer.reproduce import policies
 from cutlayer.reproduce.cell_records import CellRecords
+from cutlayer.reproduce.convergence import accuracy, traffic
 from cutlayer.reproduce.experiment import Request
 from cutlayer.reproduce.results import Result, read
 from cutlayer.reproduce.scales import Scale
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
+VIEWS = {"convergence": accuracy.findings, "traffic": traffic.findings}
 MODULES = {"error": "error", "bounds": "bounds", "time": "speed", "bias": "bias"}
 
 
@@ -31,3 +33,11 @@ def test_verdicts_and_tables_follow_from_the_records(name, tmp_path, monkeypatch
         assert again[part] == committed.to_json()[part]
     assert committed.provenance["commit"]
     assert not committed.provenance["modified"]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_tables_of_training_runs_follow_from_the_runs(name):
+    committed, found = read(RESULTS / name), VIEWS[name](RESULTS)
+    again = Result(name, committed.scale, found.title, found.claims, found.tables, found.plots).to_json()
+    for part in ("title", "claims", "tables", "plots"):
+        assert again[part] == committed.to_json()[part], "run: cutlayer reproduce " + name

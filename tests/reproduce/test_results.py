@@ -55,6 +55,13 @@ def test_tables_for_people_and_programs(tmp_path):
     assert "- *MS is lower*: **holds in part**. 2 of 3" in text
 
 
+def test_a_claim_that_the_data_cannot_decide_says_so(tmp_path):
+    open_claim = Claim("MS is faster", "undecided", "0.9 [0.5, 1.3]")
+    Result("time", "smoke", "Time", claims=[open_claim]).write(tmp_path)
+    assert read(tmp_path).claims == [open_claim]
+    assert "- *MS is faster*: **undecided**. 0.9 [0.5, 1.3]" in (tmp_path / "tables.md").read_text()
+
+
 def test_what_is_not_finite_becomes_null(tmp_path):
     result().write(tmp_path)
     assert json.loads((tmp_path / "result.json").read_text())["tables"][0]["rows"][1] == ["c", None, None]

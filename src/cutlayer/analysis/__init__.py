@@ -8,6 +8,8 @@ from cutlayer.analysis.bias import BiasTest, GradientError, bias_test, compare_g
 from cutlayer.analysis.bounds import Conditions, alpha, bound_ms, bound_qu, bound_sp, conditions
 from cutlayer.analysis.errors import CompressionError, compression_error
 from cutlayer.analysis.gradients import Gradient, Probe, mean_gradient
+from cutlayer.analysis.inner_product import InnerProduct, inner_product
+from cutlayer.analysis.paired import PairedComparison, Spread, paired, pooled_spread
 from cutlayer.analysis.rates import at_rate, rate
 from cutlayer.analysis.statistics import Fit, Interval, mean_interval, power_law, share_interval
 
@@ -18,8 +20,11 @@ __all__ = [
     "Fit",
     "Gradient",
     "GradientError",
+    "InnerProduct",
     "Interval",
+    "PairedComparison",
     "Probe",
+    "Spread",
     "alpha",
     "at_rate",
     "bias_test",
@@ -29,8 +34,11 @@ __all__ = [
     "compare_gradients",
     "compression_error",
     "conditions",
+    "inner_product",
     "mean_gradient",
     "mean_interval",
+    "paired",
+    "pooled_spread",
     "power_law",
     "rate",
     "share_interval",

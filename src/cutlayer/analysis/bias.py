@@ -25,9 +25,15 @@ class GradientError:
     cosine: float
     """The cosine of the angle between g^ and g."""
     inner: float
-    """<full, g^ - g> / ||full||^2. Theorem 2 gives the rate of uncompressed training where it is >= 0."""
+    """<full, g^ - g> / ||full||^2. Theorem 2 gives the rate of uncompressed training where it is >= 0.
+
+    The norm of a full gradient that was estimated from few batches is inflated by noise: use `inner_product`.
+    """
     per_error: float
-    """||g^ - g|| / E: how much gradient error a unit of compression error makes; H, or HJ, in Lemma 1."""
+    """||g^ - g|| / E: H, or HJ, in Lemma 1. It has units: compare codecs with it, not cuts or models."""
+    sensitivity: float
+    """(||g^ - g|| / ||g||) / (||epsilon|| / ||x||): relative gradient error over relative compression error.
+    Without units, so that it compares cuts and models, too."""
 
 
 def compare_gradients(
@@ -49,6 +55,7 @@ def compare_gradients(
         cosine=_ratio(float(g @ h), size * float(h.norm())),
         inner=_ratio(float(f @ difference), float(f @ f)),
         per_error=_ratio(norm, compressed.error),
+        sensitivity=_ratio(_ratio(norm, size), math.sqrt(compressed.relative_error)),
     )
 
 

@@ -77,6 +77,22 @@ def tight_qu(x: Tensor, q1: int) -> float:
     return bound_qu(len(flat), q1) * float(flat.max() - flat.min()) / whole
 
 
+def proof_q2(alpha: float, d: int) -> float:
+    """The mask bits that the proof of Theorem 3 needs for SP: alpha exp(d / f) <= (2^q2 - 1) / d.
+
+    They grow as d / (f ln 2), while SP at the rate of more than 32 mask bits keeps every value and has no
+    error. So the inequality can be met by tensors of a few hundred elements only.
+
+    >>> round(proof_q2(0.9, 4096))
+    197
+    """
+    if not alpha:
+        return 0.0
+    # log2(1 + alpha d exp(d / f)), without the overflow of exp.
+    natural = math.log(alpha * d) + d / FLOAT_BITS
+    return (natural if natural > 50 else math.log1p(math.exp(natural))) / math.log(2)
+
+
 @dataclass(frozen=True)
 class Conditions:
     """Theorem 3 for one tensor: whether its conditions hold, and whether its conclusions do."""

@@ -26,6 +26,8 @@ class Gradient:
     loss: float
     error: float = 0.0
     """||epsilon||: the norm of the compression error of the smashed data."""
+    relative_error: float = 0.0
+    """||epsilon||^2 / ||x||^2: the relative squared error of the smashed data."""
 
     @property
     def named(self) -> dict[str, Tensor]:
@@ -41,7 +43,7 @@ class Gradient:
 
 
 def mean_gradient(gradients: Sequence[Gradient]) -> Gradient:
-    """The mean over clients or batches; its error is the mean of theirs, the paper's E."""
+    """The mean over clients or batches; its errors are the means of theirs, `error` the paper's E."""
     if not gradients:
         raise InputError("the mean of no gradients: expected one or more")
 
@@ -53,6 +55,7 @@ def mean_gradient(gradients: Sequence[Gradient]) -> Gradient:
         mean([g.server for g in gradients]),
         sum(g.loss for g in gradients) / len(gradients),
         sum(g.error for g in gradients) / len(gradients),
+        sum(g.relative_error for g in gradients) / len(gradients),
     )
 
 
@@ -115,5 +118,7 @@ class Probe:
                 g = values[name]
                 plain = name.split("/", 1)[1]
                 sides[number == 1][plain] = torch.zeros_like(p) if g is None else g.detach()
-        error = float(torch.linalg.vector_norm((received - self.smashed).detach().double()))
-        return Gradient(sides[0], sides[1], float(loss.detach()), error)
+        smashed = self.smashed.detach().double()
+        error, size = (float(torch.linalg.vector_norm(t)) for t in (received.detach() - smashed, smashed))
+        relative = (error / size) ** 2 if size else (0.0 if error == 0 else float("inf"))
+        return Gradient(sides[0], sides[1], float(loss.detach()), error, relative)

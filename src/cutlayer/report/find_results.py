@@ -48,9 +48,10 @@ def _read(place: Path) -> Result:
             if any(len(side) != len(series.x) for side in sides):
                 raise RecordError(f"{place}: {series.name!r} of the plot {plot.id!r} has not a y for each x")
     for claim in result.claims:
-        if claim.holds not in (True, False, "partly"):
+        if claim.holds not in list(results.VERDICTS):
             raise RecordError(
-                f"{place}: a claim holds (true), does not (false) or partly, not {claim.holds!r}"
+                f"{place}: a claim holds (true), does not (false), partly or is undecided, "
+                f"not {claim.holds!r}"
             )
     return result
 

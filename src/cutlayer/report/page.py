@@ -9,7 +9,7 @@ from typing import Any
 
 from cutlayer.report.palette import Palette, colours, escape, plot_css
 from cutlayer.report.svg import draw
-from cutlayer.reproduce.results import Result, Table
+from cutlayer.reproduce.results import VERDICTS, Holds, Result, Table
 
 _LONG = 40
 """Tables with more rows are folded."""
@@ -41,6 +41,8 @@ details{margin:10px 0}summary{cursor:pointer;color:var(--muted)}
 border-radius:6px;background:var(--ink);color:var(--paper);opacity:0;z-index:9;max-width:90vw}
 @media print{details{display:block}}
 """
+
+_CLASSES: dict[Holds, str] = {True: "yes", False: "no", "partly": "partly", "undecided": "undecided"}
 
 # Without it, browsers show the same values themselves, a little later.
 _SCRIPT = """
@@ -81,12 +83,8 @@ def _section(result: Result, place: int, palette: Palette) -> Iterator[str]:
     if result.claims:
         yield '<ul class="claims">'
         for claim in result.claims:
-            kind, told = {
-                True: ("yes", "holds"),
-                False: ("no", "does not hold"),
-                "partly": ("partly", "holds in part"),
-            }[claim.holds]
-            yield f'<li class="{kind}">{escape(claim.claim)}: <strong>{told}</strong>'
+            kind = _CLASSES[claim.holds]
+            yield f'<li class="{kind}">{escape(claim.claim)}: <strong>{VERDICTS[claim.holds]}</strong>'
             yield f"<small>{escape(claim.evidence)}</small></li>"
         yield "</ul>"
     if result.plots:

@@ -43,12 +43,15 @@ _LONGER = ", longer"
 OURS = Policy("EMS(1)", "ems:bpe=1.0")
 #: Most bits late, where weights settle: half a bit an element, and 2.4 in the last fifth of the run.
 RISING = Policy("EMS(0.5, then 2.4)", "ems:bpe=2.4", rate="until:80%=0.5")
-#: The same with a fifth more epochs: some of the bytes saved, spent on steps.
+#: The same with a fifth more epochs.
 LONGER = replace(RISING, label=f"{RISING.label}{_LONGER}", stretch=1.2)
+#: The controls of longer runs: the baseline and EMS(1) with as many epochs.
+NONE_LONGER = Policy(f"none{_LONGER}", "none", stretch=LONGER.stretch)
+OURS_LONGER = replace(OURS, label=f"{OURS.label}{_LONGER}", stretch=LONGER.stretch)
 #: EMS(1) with everything compressed that travels, so that all traffic shrinks. Gradients need more bits:
 #: at one bit down and in sync, five epochs on CIFAR-10 end four points lower.
 ALL_WAYS = Policy("EMS(1), all ways", OURS.spec, down="ems:bpe=3.0", sync="ems:bpe=2.0")
-#: Both: all traffic shrinks, and a fifth more epochs make up for what that costs.
+#: Both, with a fifth more epochs.
 ALL_LONGER = replace(
     LONGER, label=f"{RISING.label}, all ways{_LONGER}", down=ALL_WAYS.down, sync=ALL_WAYS.sync
 )
@@ -88,8 +91,9 @@ def policies(specs: Iterable[str] = ()) -> list[Policy]:
 
 
 def training_policies(specs: Iterable[str] = ()) -> list[Policy]:
-    """The rows of experiments that train: all of these, and ours with a rising rate or all compressed."""
-    return [*policies(specs), RISING, LONGER, ALL_WAYS, ALL_LONGER]
+    """The rows of experiments that train: all of these, ours with a rising rate or all compressed, and longer
+    runs with their controls."""
+    return [*policies(specs), RISING, ALL_WAYS, NONE_LONGER, OURS_LONGER, LONGER, ALL_LONGER]
 
 
 def labels() -> dict[tuple[str, ...], str]:

@@ -19,7 +19,15 @@ from cutlayer.files import write_atomically
 from cutlayer.training.records import to_json
 
 NAME = "result.json"
-Holds = Literal[True, False, "partly"]
+Holds = Literal[True, False, "partly", "undecided"]
+"""`partly`: in some cases and not in others. `undecided`: the interval allows both."""
+
+VERDICTS: dict[Holds, str] = {
+    True: "holds",
+    False: "does not hold",
+    "partly": "holds in part",
+    "undecided": "undecided",
+}
 
 
 @dataclass(frozen=True)
@@ -111,10 +119,9 @@ class Result:
 
     def markdown(self) -> str:
         """Claims and tables for people."""
-        verdict = {True: "holds", False: "does not hold", "partly": "holds in part"}
         parts = [f"# {self.title}", f"Scale: {self.scale}. Made with `{'`, `'.join(self.commands)}`."]
         if self.claims:
-            told = (f"- *{c.claim}*: **{verdict[c.holds]}**. {c.evidence}" for c in self.claims)
+            told = (f"- *{c.claim}*: **{VERDICTS[c.holds]}**. {c.evidence}" for c in self.claims)
             parts.append("\n".join(told))
         for table in self.tables:
             lines = [f"## {table.title}", "", _line(table.columns), _line(["---"] * len(table.columns))]

@@ -41,7 +41,8 @@ def test_the_laptop_scale_is_as_promised(tmp_path: Path) -> None:
 
 
 def test_rising_rates_and_longer_runs_are_rows_of_their_own(tmp_path: Path) -> None:
-    chosen = choose(training_policies(), ["none", "ems", "ems-rising", "ems-longer", "ems-all-longer"])
+    names = ["none", "ems", "ems-rising", "none-longer", "ems-longer", "ems-all-longer"]
+    chosen = choose(training_policies(), names)
     runs = grid("smoke", tmp_path, chosen, cuts=["medium"])
     for run in runs:
         assert prepare(run.config)
@@ -49,9 +50,9 @@ def test_rising_rates_and_longer_runs_are_rows_of_their_own(tmp_path: Path) -> N
     curves = read_curves(tmp_path)
     rising = "EMS(0.5, then 2.4)"
     longer = [f"{rising}, 3 epochs", f"{rising}, all ways, 3 epochs"]
-    assert [curve.label for curve in curves] == ["none", "EMS(1)", rising, *longer]
-    assert [len(curve.points) for curve in curves] == [2, 2, 2, 3, 3]
-    first, both = (point.smashed for point in curves[2].points)
+    assert [curve.label for curve in curves] == ["none", "none, 3 epochs", "EMS(1)", rising, *longer]
+    assert [len(curve.points) for curve in curves] == [2, 3, 2, 2, 3, 3]
+    first, both = (point.smashed for point in curves[3].points)
     assert both > 2.2 * first  # the stage ends within the second epoch
 
 
@@ -93,6 +94,15 @@ def test_a_finished_run_keeps_what_is_worth_keeping_and_is_not_repeated(tmp_path
     before = {path: path.stat().st_mtime_ns for path in run.directory.iterdir()}
     assert train_all([run], quiet=True) == 0
     assert {path: path.stat().st_mtime_ns for path in run.directory.iterdir()} == before
+
+
+def test_a_finished_run_is_found_by_its_settings_whatever_its_name(tmp_path: Path) -> None:
+    run = one(tmp_path)
+    assert prepare(run.config)
+    train_run(run.config)
+    run.directory.rename(run.directory.with_name("control-7"))
+    assert not prepare(run.config)
+    assert prepare(one(tmp_path, seeds=[1]).config), "another seed is another run"
 
 
 def test_other_settings_in_the_same_place_are_refused(tmp_path: Path) -> None:

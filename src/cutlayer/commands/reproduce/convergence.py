@@ -32,8 +32,8 @@ Policies = Annotated[
     str,
     Flag(
         "--policies",
-        help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-longer, ems-all, ems-all-longer or an "
-        "installed codec; by default all of them",
+        help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-all, none-longer, ems-1-longer, "
+        "ems-longer, ems-all-longer or an installed codec; by default all of them",
         metavar="A,B",
     ),
 ]

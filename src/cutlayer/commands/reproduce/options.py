@@ -97,6 +97,8 @@ def perform(
 
 def show_result(result: Result, out: Path) -> None:
     """Print tables and claims, and where all of it is."""
+    from cutlayer.reproduce.results import VERDICTS
+
     screen = show.console()
     show.say(f"{result.title} (scale {result.scale})\n", style="bold")
     for table in result.tables:
@@ -104,9 +106,8 @@ def show_result(result: Result, out: Path) -> None:
             screen.print(_rich(table))
         else:
             show.say(f"{table.title}: {len(table.rows)} rows, in {out / result.name / table.id}.csv\n")
-    verdict = {True: "holds", False: "does not hold", "partly": "holds in part"}
     for claim in result.claims:
-        show.say(f"{claim.claim}: {verdict[claim.holds]}. {claim.evidence}")
+        show.say(f"{claim.claim}: {VERDICTS[claim.holds]}. {claim.evidence}")
     show.say(f"\nThe result is in {out / result.name}.")
 
 

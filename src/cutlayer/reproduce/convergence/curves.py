@@ -1,4 +1,7 @@
-"""Learning curves from the records of runs: accuracy, loss and traffic at the end of each epoch."""
+"""Learning curves from the records of runs: accuracy, loss and traffic at the end of each epoch.
+
+Runs are told apart by their settings, whatever their directories are called.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 from cutlayer.config.recipes import CUTS
-from cutlayer.config.schema import CodecConfig, Config
-from cutlayer.errors import FileError
+from cutlayer.config.schema import Config, TrainConfig
+from cutlayer.errors import FileError, RecordError
 from cutlayer.reproduce.convergence.run_process import DIVERGED
 from cutlayer.reproduce.policies import canonical, labels
 from cutlayer.training import records
@@ -37,10 +41,8 @@ class Point:
     """What the smashed data would have cost as float32."""
     total: float
     """All bytes, up and down: smashed data, labels, gradients, what clients average, control."""
-    seconds: float
-    """On the link, work included, as the virtual clock has it."""
     transfer: float
-    """On the link, transfers alone: these do not depend on the machine that simulated the run."""
+    """Seconds of transfer on the link. Work is not in it: that depends on the machine and its load."""
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,20 @@ class Curve:
 
     task: str
     cut: str
-    label: str
+    policy: str
+    """The codecs and rates, as the paper labels them."""
     seeds: tuple[int, ...]
     epochs: int
     """That the run was to have; the learning rate falls over all of them."""
+    schedule: str
+    """Of the learning rate."""
+    recipe: str
+    """All settings that shape the result, as JSON, but for seed, cut and what is sent when. Only runs with
+    the same recipe can be compared: they have the same data, epochs and schedule."""
     points: tuple[Point, ...]
     diverged: str | None = None
+    label: str = ""
+    """The policy, and what distinguishes the recipe from the usual one."""
 
     @property
     def last(self) -> Point:
@@ -73,29 +83,47 @@ class Curve:
 
 
 def read_curves(out: Path) -> list[Curve]:
-    """All runs of the experiment that have ended, in the order of tables: task, cut, policy, seed."""
-    found = [read_curve(path.parent) for path in sorted((out / "convergence/runs").glob("*/config.toml"))]
+    """All runs of the experiment that have ended, in the order of tables: task, cut, recipe, policy, seed."""
+    found: dict[tuple[object, ...], tuple[Curve, Path]] = {}
+    for path in sorted((out / "convergence/runs").glob("*/config.toml")):
+        curve = read_curve(path.parent)
+        if curve is None:
+            continue
+        key = (curve.task, curve.cut, curve.policy, curve.recipe, curve.seeds)
+        if key in found:
+            raise RecordError(
+                f"{path.parent} and {found[key][1]}: two runs with the same settings and seed would count "
+                "as two pairs; remove one of them"
+            )
+        found[key] = curve, path.parent
     order = list(_LABELS.values())
 
     def place(curve: Curve) -> tuple[object, ...]:
-        known = order.index(curve.label) if curve.label in order else len(order)
-        return curve.task, CUTS.index(curve.cut), known, curve.label, curve.epochs, curve.seeds
+        known = order.index(curve.policy) if curve.policy in order else len(order)
+        recipe = curve.epochs, curve.recipe
+        return curve.task, CUTS.index(curve.cut), known, curve.policy, *recipe, curve.seeds
 
-    ended = _of_other_lengths(sorted((curve for curve in found if curve is not None), key=place))
+    ended = _labelled(sorted((curve for curve, _ in found.values()), key=place))
     if not ended:
         raise FileError(f"{out}: no run of the convergence experiment has ended there yet")
     return ended
 
 
-def _of_other_lengths(curves: list[Curve]) -> list[Curve]:
-    """The same curves. Those with another number of epochs than the baseline have it in their label."""
-    usual = {(c.task, c.cut): c.epochs for c in curves if c.label == BASELINE}
-    return [
-        c
-        if usual.get((c.task, c.cut), c.epochs) == c.epochs
-        else replace(c, label=f"{c.label}, {c.epochs} epochs")
-        for c in curves
-    ]
+def _labelled(curves: list[Curve]) -> list[Curve]:
+    """The same curves with labels. The usual recipe of a task is the baseline's with the fewest epochs."""
+    usual: dict[str, dict[str, Any]] = {}
+    for curve in sorted(curves, key=lambda c: (c.policy != BASELINE, c.epochs, c.recipe)):
+        usual.setdefault(curve.task, json.loads(curve.recipe))
+    return [replace(c, label=", ".join([c.policy, *_unusual(c.recipe, usual[c.task])])) for c in curves]
+
+
+def _unusual(recipe: str, usual: dict[str, Any]) -> list[str]:
+    found = []
+    for name, value in json.loads(recipe).items():
+        if value != usual.get(name):
+            short = name.partition(".")[2] or name
+            found.append(f"{value} epochs" if short == "epochs" else f"{short}={value}")
+    return found
 
 
 def read_curve(directory: Path) -> Curve | None:
@@ -111,44 +139,60 @@ def read_curve(directory: Path) -> Curve | None:
     return Curve(
         task=f"{config.model.name}-{config.data.source}",
         cut=str(config.model.cut),
-        label=_label(config.codec),
+        policy=_policy(config),
         seeds=(config.seed,),
         epochs=config.train.epochs,
+        schedule=_schedule(config.train),
+        recipe=_recipe(config),
         points=tuple(_points(epochs, config)),
         diverged=diverged,
     )
 
 
-def _label(config: CodecConfig) -> str:
-    specs = (*canonical(config.up, config.down, config.sync), config.rate)
+def _recipe(config: Config) -> str:
+    identity = config.identity()
+    sections = {name: value for name, value in identity.items() if isinstance(value, dict)}
+    flat = {
+        f"{section}.{name}": value
+        for section, values in sections.items()
+        if section not in ("codec", "link")
+        for name, value in values.items()
+        if (section, name) not in (("model", "cut"), ("train", "sync"))
+    }
+    return json.dumps(flat, sort_keys=True)
+
+
+def _schedule(train: TrainConfig) -> str:
+    parts = [f"lr {train.lr:g}", train.schedule]
+    if train.schedule == "steps":
+        parts[-1] += f" {list(train.milestones)} by {train.gamma:g}"
+    elif train.schedule == "every":
+        parts[-1] += f" {train.period} by {train.gamma:g}"
+    return ", ".join([*parts, f"warm-up {train.warmup_epochs}"] if train.warmup_epochs else parts)
+
+
+def _policy(config: Config) -> str:
+    codec, sync = config.codec, config.train.sync
+    specs = (*canonical(codec.up, codec.down, codec.sync), codec.rate)
     named = zip(("", "down=", "sync=", "rate="), specs, strict=True)
-    return _LABELS.get(specs) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
+    label = _LABELS.get(specs)
+    label = label or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
+    return (
+        label if sync == "step" else f"{label}, averaged each {sync if sync == 'epoch' else f'{sync} steps'}"
+    )
 
 
 def mean(curves: Sequence[Curve]) -> Curve:
     """The mean over seeds, epoch by epoch, as far as all of them went."""
-    first = curves[0]
+    if len({curve.recipe for curve in curves}) != 1:
+        raise RecordError("runs of different recipes have no common mean: they differ in more than the seed")
     points = tuple(
         Point(*(sum(getattr(p, f.name) for p in row) / len(row) for f in fields(Point)))
         for row in zip(*(curve.points for curve in curves), strict=False)
     )
     seeds = tuple(seed for curve in curves for seed in curve.seeds)
     diverged = next((curve.diverged for curve in curves if curve.diverged), None)
-    return Curve(first.task, first.cut, first.label, seeds, first.epochs, points, diverged)
-
-
-def grouped(curves: Iterable[Curve]) -> dict[tuple[str, str], dict[str, list[Curve]]]:
-    """Task and cut to policy to its runs, one a seed."""
-    groups: dict[tuple[str, str], dict[str, list[Curve]]] = {}
-    for curve in curves:
-        groups.setdefault((curve.task, curve.cut), {}).setdefault(curve.label, []).append(curve)
-    return groups
-
-
-def shared_seeds(ours: Sequence[Curve], theirs: Sequence[Curve]) -> tuple[list[Curve], list[Curve]]:
-    """The runs of two policies with seeds that both have: only these can be compared."""
-    common = {curve.seeds for curve in ours} & {curve.seeds for curve in theirs}
-    return [c for c in ours if c.seeds in common], [c for c in theirs if c.seeds in common]
+    return replace(curves[0], seeds=seeds, points=points, diverged=diverged)
 
 
 def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Point]:
@@ -171,7 +215,6 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
             smashed=smashed,
             raw=raw,
             total=up + down,
-            seconds=_number(record["simulated_seconds"]),
             transfer=transfer,
         )
 

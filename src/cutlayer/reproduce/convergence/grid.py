@@ -13,7 +13,16 @@ from cutlayer.config import recipes
 from cutlayer.config.recipes import CUTS
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.errors import ConfigError
-from cutlayer.reproduce.policies import ALL_LONGER, ALL_WAYS, LONGER, OURS, RISING, Policy
+from cutlayer.reproduce.policies import (
+    ALL_LONGER,
+    ALL_WAYS,
+    LONGER,
+    NONE_LONGER,
+    OURS,
+    OURS_LONGER,
+    RISING,
+    Policy,
+)
 
 #: The paper's clients are connected by a wireless network of this rate.
 LINK = "100mbit"
@@ -32,8 +41,10 @@ SHORT = {
     "RT(0.95875)": "rt",
     OURS.label: "ems",
     RISING.label: "ems-rising",
-    LONGER.label: "ems-longer",
     ALL_WAYS.label: "ems-all",
+    NONE_LONGER.label: "none-longer",
+    OURS_LONGER.label: "ems-1-longer",
+    LONGER.label: "ems-longer",
     ALL_LONGER.label: "ems-all-longer",
 }
 

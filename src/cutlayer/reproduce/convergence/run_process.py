@@ -42,7 +42,8 @@ def train_run(config: Config, shown: Display | None = None) -> None:
 def prepare(config: Config) -> bool:
     """Make a run ready to train. If it is finished, only tidy its directory, and return False.
 
-    A directory that holds a run with other settings is refused: its results would pass for this one's.
+    A directory that holds a run with other settings is refused: its results would pass for this one's. A
+    finished run with the same settings in a directory of another name beside it is this run.
     """
     directory = Path(config.output.dir)
     path = directory / "config.toml"
@@ -58,8 +59,16 @@ def prepare(config: Config) -> bool:
             if before.output.dir != directory.name or (directory / "checkpoints").exists():
                 tidy(directory, config)
             return False
+    elif any(_is_same(other.parent, config) for other in directory.parent.glob("*/config.toml")):
+        return False
     write_atomically(path, config.to_toml(), parents=True)
     return True
+
+
+def _is_same(directory: Path, config: Config) -> bool:
+    return is_finished(directory, config.train.epochs) and (
+        load(directory / "config.toml").identity() == config.identity()
+    )
 
 
 def is_finished(directory: Path, epochs: int) -> bool:

@@ -1,27 +1,22 @@
 """Table 1: what each policy must send to reach the baseline's test accuracy.
 
-The target is the best test accuracy that the baseline (no compression, same cut, same seeds) has at the
-end of any of its epochs, less a tolerance of 0, 0.5 or 1 points. A policy reaches it at the end of its first
-epoch with at least that accuracy. The multiple saved is what the baseline had sent when it first reached the
-same target, over what the policy had sent. INF: the target was not reached within the run. With several
-seeds, accuracies are means over the seeds that both have, epoch by epoch.
+The target is the best test accuracy that the baseline (no compression; same cut, data, epochs, schedule and
+seeds) has at the end of any of its epochs, less a tolerance of 0, 0.5 or 1 points. A policy reaches it at the
+end of its first epoch with at least that accuracy. The multiple saved is what the baseline had sent when it
+first reached the same target, over what the policy had sent. INF: the target was not reached within the run.
+With several seeds, accuracies are means over the seeds that both have, epoch by epoch. A policy whose epochs
+or schedule no baseline has is not compared: it has no control.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from cutlayer.errors import RecordError
-from cutlayer.reproduce.convergence.curves import (
-    BASELINE,
-    Curve,
-    Point,
-    grouped,
-    mean,
-    read_curves,
-    shared_seeds,
-)
+from cutlayer.reproduce.convergence.curves import BASELINE, Point, mean, read_curves
+from cutlayer.reproduce.convergence.rows import NO_CONTROL, Groups, Row, best, rows, spreads
 from cutlayer.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
 TOLERANCES = (0.0, 0.5, 1.0)
@@ -44,15 +39,14 @@ _PAPER = (
     ("ImageNet-1K", "deep", INF, INF, "12.32x", INF),
 )
 
-Groups = dict[tuple[str, str], dict[str, list[Curve]]]
-
 
 class Comparison:
-    """A policy compared with the baseline, on the seeds that both have."""
+    """A policy compared with its control, on the seeds that both have."""
 
-    def __init__(self, ours: Sequence[Curve], theirs: Sequence[Curve], tolerance: float) -> None:
-        mine, base = mean(ours), mean(theirs)
-        self.task, self.cut, self.label, self.seeds = mine.task, mine.cut, mine.label, mine.seeds
+    def __init__(self, row: Row, tolerance: float, seed: tuple[int, ...] | None = None) -> None:
+        sides = (tuple(run for run in side if seed in (None, run.seeds)) for side in row.shared())
+        mine, base = (mean(side) for side in sides)
+        self.curve, self.seeds = mine, mine.seeds
         self.best = mine.best if mine.points else float("nan")
         self.target = base.best - tolerance
         start = base.reach(self.target)
@@ -71,11 +65,10 @@ class Comparison:
 
 def findings(out: Path) -> Findings:
     """Tables and claims from all runs that have ended."""
-    groups = grouped(read_curves(out))
-    labels = list(dict.fromkeys(name for group in groups.values() for name in group if name != BASELINE))
+    groups = rows(read_curves(out))
     tables = [
-        _multiples(groups, labels, "smashed", "smashed", "Multiples saved, smashed data up (Table 1)"),
-        _multiples(groups, labels, "all-traffic", "total", "Multiples saved, all traffic up and down"),
+        _multiples(groups, "smashed", "smashed", "Multiples saved, smashed data up (Table 1)"),
+        _multiples(groups, "all-traffic", "total", "Multiples saved, all traffic up and down"),
         _details(groups),
         _by_seed(groups),
         Table("paper", "The paper's Table 1", ("data", "cut", "QU", "SP", "MS", "RT"), _PAPER),
@@ -86,61 +79,77 @@ def findings(out: Path) -> Findings:
     return Findings("Traffic to reach the baseline's accuracy (Table 1)", _claims(groups), tables, plots)
 
 
-def _races(group: dict[str, list[Curve]], tolerance: float) -> dict[str, Comparison]:
-    races = {}
-    for label, runs in group.items():
-        ours, theirs = shared_seeds(runs, [run for run in group.get(BASELINE, []) if not run.diverged])
-        if ours:
-            races[label] = Comparison(ours, theirs, tolerance)
-    return races
-
-
-def _multiples(groups: Groups, labels: Sequence[str], id_: str, cost: str, title: str) -> Table:
-    rows: list[list[object]] = []
+def _multiples(groups: Groups, id_: str, cost: str, title: str) -> Table:
+    """A line for each cut and recipe: policies are compared with the baseline of their own recipe."""
+    found = [row for group in groups.values() for row in group]
+    policies = list(dict.fromkeys(row.first.policy for row in found if not row.is_baseline))
+    lines: list[list[object]] = []
     for tolerance in TOLERANCES:
         for (task, cut), group in groups.items():
-            races = _races(group, tolerance)
-            if races:
-                target = races[BASELINE].target
-                saved = [races[name].saved(cost) if name in races else None for name in labels]
-                rows.append([_target(tolerance), task, cut, f"{target:.2f}", *saved])
-    return Table(id_, title, ("target", "task", "cut", "target %", *labels), rows)
+            for recipe in dict.fromkeys(row.first.recipe for row in group):
+                same = {row.first.policy: row for row in group if row.first.recipe == recipe}
+                some = next(iter(same.values()))
+                base = same.get(BASELINE)
+                target = Comparison(base, tolerance).target if base and base.control else None
+                told = None if target is None else f"{target:.2f}"
+                line = [_target(tolerance), task, cut, some.first.epochs, some.first.schedule, told]
+                lines.append([*line, *(_saved(same.get(name), tolerance, cost) for name in policies)])
+    columns = ("target", "task", "cut", "epochs", "schedule", "target %", *policies)
+    return Table(id_, title, columns, lines)
+
+
+def _saved(row: Row | None, tolerance: float, cost: str) -> str | None:
+    if row is None:
+        return None
+    return Comparison(row, tolerance).saved(cost) if row.shared()[0] else NO_CONTROL
 
 
 def _details(groups: Groups) -> Table:
     columns = (
-        *("target", "task", "cut", "policy", "seeds", "best %", "epoch"),
-        *("GB up", "GB in all", "hours", "transfer hours"),
+        *("target", "task", "cut", "policy", "epochs", "schedule", "seeds", "best %"),
+        *("best to none's", "low", "high", "epoch", "GB up", "GB in all", "transfer hours"),
     )
-    rows: list[list[object]] = []
+    spread = spreads(groups, best)
+    lines: list[list[object]] = []
     for tolerance in TOLERANCES:
-        for group in groups.values():
-            for race in _races(group, tolerance).values():
-                row = [_target(tolerance), race.task, race.cut, race.label, len(race.seeds), race.best]
+        for (task, cut), group in groups.items():
+            for row in group:
+                first = row.first
+                line = [_target(tolerance), task, cut, first.label, first.epochs, first.schedule]
+                if not row.shared()[0]:
+                    own = mean(row.runs)
+                    line += [len(row.runs), own.best if own.points else None]
+                    lines.append([*line, None, None, None, NO_CONTROL, *_costs(None)])
+                    continue
+                race, found = Comparison(row, tolerance), row.compare(spread[task], best)
+                ends = [None] * 3 if found is None else [*astuple(found.difference)]
                 at = INF if race.reached is None else f"{race.reached.epoch:.0f}"
-                rows.append([*row, at, *_costs(race.reached)])
-    return Table("details", "Bytes and hours at 100 Mbps until the target is reached", columns, rows)
+                lines.append([*line, len(race.seeds), race.best, *ends, at, *_costs(race.reached)])
+    title = "Bytes, and hours of transfer at 100 Mbps, until the target is reached"
+    return Table("details", title, columns, lines)
 
 
 def _by_seed(groups: Groups) -> Table:
-    columns = ("task", "cut", "policy", "seed", "baseline's best %", "best %", *map(_target, TOLERANCES))
-    rows: list[list[object]] = []
+    columns = (
+        *("task", "cut", "policy", "epochs", "seed", "baseline's best %", "best %"),
+        *map(_target, TOLERANCES),
+    )
+    lines: list[list[object]] = []
     for group in groups.values():
-        base = {run.seeds: run for run in group.get(BASELINE, []) if not run.diverged}
-        for label, runs in group.items():
-            for run in runs:
-                if label == BASELINE or run.seeds not in base:
-                    continue
-                theirs = base[run.seeds]
-                races = [Comparison([run], [theirs], tolerance) for tolerance in TOLERANCES]
-                row: list[object] = [run.task, run.cut, label, run.seeds[0], theirs.best, races[0].best]
-                rows.append(row + [race.saved("smashed") for race in races])
-    return Table("by-seed", "Multiples of smashed data saved, seed by seed", columns, rows)
+        for row in group:
+            if row.is_baseline:
+                continue
+            for run, theirs in zip(*row.shared(), strict=True):
+                races = [Comparison(row, tolerance, run.seeds) for tolerance in TOLERANCES]
+                line: list[object] = [run.task, run.cut, run.label, run.epochs, run.seeds[0]]
+                line += [theirs.best, races[0].best]
+                lines.append(line + [race.saved("smashed") for race in races])
+    return Table("by-seed", "Multiples of smashed data saved, seed by seed", columns, lines)
 
 
-def _time_plot(key: tuple[str, str], group: dict[str, list[Curve]]) -> Plot:
+def _time_plot(key: tuple[str, str], group: Sequence[Row]) -> Plot:
     task, cut = key
-    means = {label: mean(runs).points for label, runs in group.items()}
+    means = {row.first.label: mean(row.runs).points for row in group}
     series = [
         Series(label, [p.transfer / 3600 for p in points], [p.accuracy for p in points])
         for label, points in means.items()
@@ -167,8 +176,9 @@ def _claims(groups: Groups) -> list[Claim]:
         (MS[1:], "MS, rounding to nearest, reaches the baseline's accuracy"),
         (OTHERS, "QU, SP and RT mostly fail to reach it (INF)"),
     ):
+        chosen = [row for group in groups.values() for row in group if row.first.label in labels]
         races = {
-            tolerance: [r for g in groups.values() for n, r in _races(g, tolerance).items() if n in labels]
+            tolerance: [Comparison(row, tolerance) for row in chosen if row.shared()[0]]
             for tolerance in TOLERANCES
         }
         if not races[0.0]:
@@ -189,7 +199,7 @@ def _without(table: Table, column: str) -> Table:
 
 
 def _summary(races: Sequence[Comparison]) -> str:
-    return ", ".join(f"{race.label} {race.cut} {race.saved('smashed')}" for race in races)
+    return ", ".join(f"{race.curve.label} {race.curve.cut} {race.saved('smashed')}" for race in races)
 
 
 def _target(tolerance: float) -> str:
@@ -198,5 +208,5 @@ def _target(tolerance: float) -> str:
 
 def _costs(point: Point | None) -> list[object]:
     if point is None:
-        return [None] * 4
-    return [point.smashed / 1e9, point.total / 1e9, point.seconds / 3600, point.transfer / 3600]
+        return [None] * 3
+    return [point.smashed / 1e9, point.total / 1e9, point.transfer / 3600]

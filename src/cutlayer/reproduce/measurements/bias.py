@@ -15,6 +15,7 @@ from cutlayer.analysis import (
     Probe,
     bias_test,
     compare_gradients,
+    inner_product,
     mean_gradient,
     mean_interval,
     share_interval,
@@ -37,6 +38,8 @@ SIZES: dict[Scale, tuple[int, int, int]] = {
     Scale.LAPTOP: (24, 64, 40),
     Scale.PAPER: (32, 128, 40),
 }
+# Of what a cell holds. Cells of another version are not mixed with these.
+VERSION = 2
 # The gradient of these image sets; the errors of all of them are in `error`.
 SETS = {Scale.SMOKE: 1, Scale.LAPTOP: 1, Scale.PAPER: 3}
 UNBIASED = [
@@ -50,7 +53,8 @@ _CONTROL = 1 << 17
 def settings(request: Request) -> dict[str, Any]:
     """See `Experiment`."""
     batches, size, draws = SIZES[request.scale]
-    return {"batches": batches, "batch": size, "draws": draws, "sets": [s.name for s in sets(request)]}
+    names = [s.name for s in sets(request)]
+    return {"batches": batches, "batch": size, "draws": draws, "sets": names, "version": VERSION}
 
 
 def sets(request: Request) -> tuple[ImageSet, ...]:
@@ -108,6 +112,7 @@ def measure(request: Request, images: str, at: str, spec: str) -> Record:
     record["parts"] = {part: _over_batches(true, compressed, part) for part in ("all", "client", "server")}
     record["layers"] = _layers(true, compressed)
     record["error"] = fmean(g.error for g in compressed)
+    record["relative_error"] = fmean(g.relative_error for g in compressed)
     return record
 
 
@@ -135,27 +140,25 @@ def _expectation(request: Request, probe: Probe, which: Codec, true: Gradient) -
 def _over_batches(true: tuple[Gradient, ...], compressed: list[Gradient], part: str) -> Record:
     count = len(true)
     vectors = torch.stack([g.vector(part) for g in true])
-    total = vectors.sum(0)
-    found, aligned = [], []
-    for i, (g, h) in enumerate(zip(true, compressed, strict=True)):
-        # The full gradient, estimated from all other batches: this batch must not speak for itself.
-        full = (total - vectors[i]) / (count - 1)
-        error = compare_gradients(g, h, part=part)
-        difference = h.vector(part) - vectors[i]
-        along = float(full @ difference) / float(full @ full)
-        found.append((error.relative, error.cosine, along, error.per_error))
-        aligned.append(float(full @ h.vector(part)) >= 0)
-    relative, cosine, inner, per_error = ([row[i] for row in found] for i in range(4))
+    errors = torch.stack([h.vector(part) for h in compressed]) - vectors
+    # The full gradient, estimated from all other batches: this batch must not speak for itself.
+    full = (vectors.sum(0) - vectors) / (count - 1)
+    along = (full * errors).sum(1)
+    aligned = (full * (vectors + errors)).sum(1)
+    inner = inner_product(vectors, errors)
+    found = [compare_gradients(g, h, part=part) for g, h in zip(true, compressed, strict=True)]
     mean_true, mean_compressed = (mean_gradient(gs) for gs in (true, compressed))
     of_mean = compare_gradients(mean_true, mean_compressed, part=part)
     return {
-        "relative": _interval(mean_interval(relative)),
-        "cosine": _interval(mean_interval(cosine)),
-        "inner": _interval(mean_interval(inner)),
-        "inner_share": _interval(share_interval(sum(i >= 0 for i in inner), count)),
-        "descent_share": _interval(share_interval(sum(aligned), count)),
-        "per_error": _interval(mean_interval(per_error)),
-        "per_error_most": max(per_error),
+        "relative": _interval(mean_interval([e.relative for e in found])),
+        "cosine": _interval(mean_interval([e.cosine for e in found])),
+        "inner": _interval(inner.value),
+        "inflation": inner.inflation,
+        "inner_share": _interval(share_interval(int((along >= 0).sum()), count)),
+        "descent_share": _interval(share_interval(int((aligned >= 0).sum()), count)),
+        "per_error": _interval(mean_interval([e.per_error for e in found])),
+        "per_error_most": max(e.per_error for e in found),
+        "sensitivity": _interval(mean_interval([e.sensitivity for e in found])),
         "mean_relative": of_mean.relative,
         "mean_cosine": of_mean.cosine,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cutlayer.analysis.bounds import FLOAT_BITS, proof_q2
 from cutlayer.reproduce.experiment import Records
 from cutlayer.reproduce.measurements.error_findings import exceptions, verdict
 from cutlayer.reproduce.results import Axis, Claim, Findings, Plot, Series, Table
@@ -53,8 +54,12 @@ def findings(records: Records) -> Findings:
         [
             *(*where, "d", "k2", "alpha", "least alpha", "greatest alpha", "0 < alpha < 1/2"),
             *("proof covers it", "MS bound <= QU's", "MS bound <= SP's", "least q2 for SP"),
+            "q2 that the proof for SP needs",
         ],
-        [[*key.split("/", 3), r["d"], r["k2"], *(r[k] for k in keys)] for key, r in swept.items()],
+        [
+            [*key.split("/", 3), r["d"], r["k2"], *(r[k] for k in keys), proof_q2(r["alpha"], r["d"])]
+            for key, r in swept.items()
+        ],
     )
     return Findings("Error bounds and Theorem 3", _claims(swept), [conditions, errors], _plots(swept))
 
@@ -101,6 +106,18 @@ def _claims(swept: Records) -> list[Claim]:
         f"{' or '.join(str(q) for q in needed if q)} bits. {exceptions(cases, 6).capitalize()}."
     )
     found.append(Claim("With growing q2 the bound of MS falls below that of SP", verdict(cases), told))
+    bits = {key: proof_q2(r["alpha"], r["d"]) for key, r in swept.items()}
+    # At the rate of so many mask bits SP keeps every value and has no error.
+    most = {key: 1 + FLOAT_BITS * (1 - r["k2"] / r["d"]) for key, r in swept.items()}
+    cases = [(key, bits[key] < most[key]) for key in swept]
+    told = (
+        f"It needs masks of {min(bits.values()):.0f} to {max(bits.values()):.0f} bits, and at "
+        f"{max(most.values()):.0f} bits SP keeps every value. It grows as d / (32 ln 2), and d is "
+        f"{min(r['d'] for r in swept.values())} or more here. The proof therefore says nothing about real "
+        "tensors, although its conclusion holds between the two."
+    )
+    text = "What the proof of Theorem 3 needs for SP, alpha exp(d / 32) <= (2^q2 - 1) / d, can be met"
+    found.append(Claim(text, verdict(cases), told))
     cases = []
     for key, r in swept.items():
         m = r["methods"]

@@ -53,12 +53,17 @@ def rows(request: Request) -> list[tuple[str, str]]:
     ]
     paper = [spec for spec in PAPER.values() if spec != "none"]
     swept += [(family_of(spec), spec) for spec in paper]
-    swept += [("EMS", f"ems:bpe={bits}") for bits in (*LOW_RATES[request.scale], *RATES[request.scale])]
+    swept += [("EMS", spec) for spec in ems_rates(request).values()]
     swept += [(policy.label, policy.spec) for policy in added(request.codecs)]
     unique: dict[str, str] = {}
     for family, spec in swept:
         unique.setdefault(spec, family)
     return [(family, spec) for spec, family in unique.items()]
+
+
+def ems_rates(request: Request) -> dict[float, str]:
+    """The rates of EMS, and its specs."""
+    return {bits: f"ems:bpe={bits}" for bits in (*LOW_RATES[request.scale], *RATES[request.scale])}
 
 
 def family_of(spec: str) -> str:
@@ -133,7 +138,7 @@ def conclude(request: Request, records: Records) -> Findings:
     headline = [r for r in table_rows if r[3] in (*PAPER.values(), OURS.spec) or r[2] == r[3]]
     return Findings(
         "Compression error of feature maps (Fig. 2)",
-        claims(request, records, RATES[request.scale]),
+        claims(request, records, RATES[request.scale], ems_rates(request)),
         [Table("policies", "The paper's policies", columns, headline), table],
         plots,
     )
