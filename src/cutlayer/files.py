@@ -1,9 +1,10 @@
 """Atomic file writes, and locks.
 
 A file that is written here is complete under its name, or not there at all. Its content goes to a temporary
-file in the same folder, is flushed to the disk (fsync), and is then renamed. A process that is killed, or a
-disk that is full, leaves what was there before. Temporary files end in `.partial`; those of killed processes
-are removed by `remove_partial_files`.
+folder beside it, is flushed to the disk (fsync), and is then renamed. A process that is killed, or a disk
+that is full, leaves what was there before. Temporary folders end in `.partial`; those of killed processes are
+removed by `remove_partial_files`, with whatever a library has left in them: safetensors makes a temporary
+file of its own beside the one that it is to write.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
@@ -21,7 +23,7 @@ from filelock import FileLock, Timeout
 
 from cutlayer.errors import CutlayerError, FileError
 
-# The name of a temporary file: its target's name, a process, a random number.
+# The name of a temporary folder: its target's name, a process, a random number.
 _PARTIAL = re.compile(r".+\.\d+(-[0-9a-f]{8})?\.partial")
 
 
@@ -36,10 +38,12 @@ def atomic_path(path: str | Path, *, mode: int | None = None, parents: bool = Fa
     ...     save_file(tensors, temporary)
     """
     target = Path(path)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    folder = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.partial")
+    temporary = folder / target.name
     try:
         if parents:
             target.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o777 if mode is None else 0o700)
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666 if mode is None else mode))
         yield temporary
         if mode is not None:
@@ -53,8 +57,7 @@ def atomic_path(path: str | Path, *, mode: int | None = None, parents: bool = Fa
     except OSError as error:
         raise FileError(f"{target}: cannot be written ({reason(error)})") from error
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_atomically(
@@ -69,8 +72,9 @@ def remove_partial_files(folder: str | Path) -> None:
     """Remove what killed processes left in a folder. Only the process that has locked it may call this."""
     for path in Path(folder).glob("*.partial"):
         if _PARTIAL.fullmatch(path.name):
-            with suppress(OSError):
-                path.unlink()
+            shutil.rmtree(path, ignore_errors=True)
+            with suppress(OSError):  # a file, of an older version
+                path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -129,6 +129,13 @@ def test_resolving_names_a_section_that_is_a_value() -> None:
 def test_a_directory_with_a_run_is_refused(tmp_path: Path) -> None:
     refuse_existing_run(tmp_path, resume=False)
     (tmp_path / "records.jsonl").touch()
+    refuse_existing_run(tmp_path, resume=False)  # it ended before it wrote anything
+    (tmp_path / "records.jsonl").write_text("{}")
+    with pytest.raises(FileError, match=r"config\.toml, are missing.*--resume and the file"):
+        refuse_existing_run(tmp_path, resume=False)
+    with pytest.raises(FileError, match=r"config\.toml, are missing.*--resume and the file"):
+        resolve_config(None, None, {"output.dir": str(tmp_path)}, [], True)
+    (tmp_path / "config.toml").touch()
     refuse_existing_run(tmp_path, resume=True)
     with pytest.raises(FileError, match=r"there is a run already\. Continue it with --resume"):
         refuse_existing_run(tmp_path, resume=False)

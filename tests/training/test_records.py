@@ -87,10 +87,24 @@ def test_a_torn_last_line_is_left_out(tmp_path):
 def test_damage_in_the_middle_is_an_error(tmp_path):
     path = tmp_path / "r"
     path.write_bytes(b'{"global_step": 1}\n\0\0\0\n{"global_step": 2}\n')
-    with pytest.raises(RecordError, match="line 2"):
+    with pytest.raises(RecordError, match=r"line 2.*--resume"):
         list(read(path))
-    with pytest.raises(RecordError, match="line 2"):
-        RecordWriter(path)
+
+
+def test_a_writer_sets_damage_aside_and_keeps_what_is_whole(tmp_path):
+    path, warned = tmp_path / "r", []
+    before = b'{"global_step": 1}\n\0\0\0\n{"global_step": 2}\n{"no": 1}\n{"global_step": 3}\n{"glo'
+    path.write_bytes(before)
+    with RecordWriter(path, warned.append) as records:
+        records.truncate_after(2)
+        records.step({"global_step": 3})
+    assert [r["global_step"] for r in read(path)] == [1, 2, 3]
+    assert (tmp_path / "r.damaged").read_bytes() == before
+    assert len(warned) == 1
+    assert "2 damaged lines are left out (line 2, 4)" in warned[0]
+    assert "kept as r.damaged" in warned[0]
+    with RecordWriter(path, warned.append):
+        assert len(warned) == 1
 
 
 def test_mistakes_are_named(tmp_path):

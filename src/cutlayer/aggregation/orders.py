@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CredentialError, RefusedError, RollbackError, UnreachableError
+from cutlayer.errors import CredentialError, FileError, RefusedError, RollbackError, UnreachableError
 from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
@@ -90,6 +90,8 @@ class Orders:
             if error.code() in _FINAL:
                 # The same order would fail again.
                 raise RefusedError(f"the aggregator at {self.address}: {error.details()}") from None
+            if error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise FileError(f"the aggregator at {self.address}: {error.details()}") from None
             why = await asyncio.to_thread(explain, error, self.address, self._security)
             if isinstance(why, CredentialError):
                 raise CredentialError(f"the aggregator: {why}") from None

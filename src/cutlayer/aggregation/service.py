@@ -16,7 +16,14 @@ from torch import Tensor
 
 from cutlayer.aggregation.at_server import ServerAggregation
 from cutlayer.aggregation.robust import MeanRule
-from cutlayer.errors import CheckpointError, CredentialError, CutlayerError, MessageError, RollbackError
+from cutlayer.errors import (
+    CheckpointError,
+    CredentialError,
+    CutlayerError,
+    FileError,
+    MessageError,
+    RollbackError,
+)
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -140,6 +147,9 @@ class AggregatorService:
                     await context.abort(grpc.StatusCode.ABORTED, str(error))
                 except CredentialError as error:
                     await context.abort(grpc.StatusCode.UNAUTHENTICATED, str(error))
+                except (CheckpointError, FileError) as error:
+                    self._note(str(error))
+                    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
                 except CutlayerError as error:
                     self._note(str(error))
                     await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

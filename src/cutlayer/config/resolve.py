@@ -31,7 +31,9 @@ def resolve_config(
         settings, where = recipes.recipe(recipe), recipe
     elif resume:
         directory = Path(flags.get("output.dir") or "")
-        if "output.dir" not in flags or not (directory / "config.toml").is_file():
+        if "output.dir" in flags and _has_records(directory) and not _has_settings(directory):
+            raise FileError(_without_settings(directory))
+        if "output.dir" not in flags or not _has_settings(directory):
             raise ConfigError("--resume needs --out with the directory of a run that was begun")
         settings, where = read_toml(directory / "config.toml"), str(directory / "config.toml")
     settings = overridden(overridden(settings, flags), parse_overrides(overrides))
@@ -46,11 +48,34 @@ def resolve_config(
 
 
 def refuse_existing_run(directory: str | Path, resume: bool) -> None:
-    """Refuse a directory that holds a run already, unless that run is to be resumed."""
-    if not resume and Path(directory, "records.jsonl").exists():
+    """Refuse a directory that holds a run already, unless that run is to be resumed.
+
+    A run that ended before it wrote anything, settings or records, does not count.
+    """
+    if resume:
+        return
+    if _has_settings(directory):
         raise FileError(
             f"{directory}: there is a run already. Continue it with --resume, or give another --out"
         )
+    if _has_records(directory):
+        raise FileError(_without_settings(directory))
+
+
+def _has_settings(directory: str | Path) -> bool:
+    return Path(directory, "config.toml").is_file()
+
+
+def _has_records(directory: str | Path) -> bool:
+    records = Path(directory, "records.jsonl")
+    return Path(directory, "checkpoints").is_dir() or (records.exists() and records.stat().st_size > 0)
+
+
+def _without_settings(directory: str | Path) -> str:
+    return (
+        f"{directory}: there is a run whose settings, config.toml, are missing. Continue it with --resume "
+        "and the file or recipe that it was started with, or give another --out"
+    )
 
 
 def _name(config: Config) -> str:

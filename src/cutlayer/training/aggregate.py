@@ -14,6 +14,7 @@ from cutlayer.aggregation.service import SPLIT_SERVER, AggregatorService
 from cutlayer.config.schema import Config
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
+from cutlayer.files import remove_partial_files
 from cutlayer.interrupt import Interrupt
 from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.admission import Fits
@@ -82,6 +83,7 @@ class _Checkpoints:
     def __init__(self, directory: Path, config: Config) -> None:
         self._directory = directory
         self._config = config
+        remove_partial_files(directory)
 
     def load(self, step: int) -> Mapping[str, Tensor] | None:
         """See `Store.load`."""

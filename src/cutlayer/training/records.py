@@ -11,28 +11,34 @@ import errno
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import FileError, RecordError
-from cutlayer.files import locked_log, reason
+from cutlayer.files import atomic_path, locked_log, reason
 
 
 class RecordWriter:
     """Appends records to a file, each with one unbuffered write. Locks the file for this process.
 
+    Lines that are damaged are left out of it: the file as it was is kept as `*.damaged`, and `warn` is told.
+
     >>> with RecordWriter("run/records.jsonl") as records:
     ...     records.step({"global_step": 1, "loss": 2.3})
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, warn: Callable[[str], None] = lambda text: None) -> None:
         self.path = Path(path)
         with ExitStack() as resources:
             self._file = resources.enter_context(
                 locked_log(self.path, f"{self.path}: another process is training this run; wait for it")
             )
+            if self._set_damage_aside(warn):
+                # The file has a successor of its name.
+                self._file = resources.enter_context(self.path.open("a+b", buffering=0))
             # A killed process may have left half a line, and the next record must not go on from there.
             self.truncate_after(math.inf)
             self._resources = resources.pop_all()
@@ -58,6 +64,23 @@ class RecordWriter:
             end += len(line)
         if end != self.path.stat().st_size:
             os.ftruncate(self._file.fileno(), end)
+
+    def _set_damage_aside(self, warn: Callable[[str], None]) -> bool:
+        """Keep the file as it is under another name, and its whole records under its own, if some are not."""
+        bad = [number for number, (line, record) in enumerate(_lines(self.path), 1) if _damaged(line, record)]
+        if not bad:
+            return False
+        aside = self.path.with_name(f"{self.path.name}.damaged")
+        with atomic_path(aside) as copy:
+            shutil.copyfile(self.path, copy)
+        with atomic_path(self.path) as whole, whole.open("wb") as file:
+            file.writelines(line for line, record in _lines(self.path) if record is not None)
+        shown = ", ".join(map(str, bad[:5])) + (", ..." if len(bad) > 5 else "")
+        warn(
+            f"{self.path}: {len(bad)} damaged lines are left out (line {shown}); the file as it was is kept "
+            f"as {aside.name}"
+        )
+        return True
 
     def sync(self) -> None:
         """Wait until all records are on the disk. Call it before a checkpoint that relies on them."""
@@ -98,8 +121,16 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
 
     Values that are not finite were written as null.
     """
-    for _, record in _lines(Path(path)):
-        if record is not None:
+    damaged = 0
+    for number, (_, record) in enumerate(_lines(Path(path)), 1):
+        if damaged:
+            raise RecordError(
+                f"{path}: line {damaged} is not a record of a run; the file is damaged. Resume the run "
+                "(--resume): that keeps what is whole, and sets the file aside"
+            )
+        if record is None:
+            damaged = number
+        else:
             yield record
 
 
@@ -120,21 +151,19 @@ def _plain(value: Any) -> Any:
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:
-    """Each line and its record; None for a last line that is torn."""
+    """Each line and its record; None for one that is damaged, or torn at the end of the file."""
     try:
         file = path.open("rb")
     except OSError as error:
         raise FileError(f"{path}: the records cannot be read ({error.strerror})") from error
     with file:
-        line = file.readline()
-        number = 1
-        while line:
-            following = file.readline()
-            record = _parse(line)
-            if record is None and following:
-                raise RecordError(f"{path}: line {number} is not a record of a run; the file is damaged")
-            yield line, record
-            line, number = following, number + 1
+        for line in file:
+            yield line, _parse(line)
+
+
+def _damaged(line: bytes, record: dict[str, Any] | None) -> bool:
+    """Whether a line is no record, and not just the beginning of one that a crash cut off."""
+    return record is None and line.endswith(b"\n")
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:

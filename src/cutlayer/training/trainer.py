@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import CheckpointError, DivergedError, NonFiniteError, RollbackError
-from cutlayer.files import write_atomically
+from cutlayer.files import remove_partial_files, write_atomically
 from cutlayer.interrupt import Interrupt
 from cutlayer.server.evaluation import evaluate
 from cutlayer.server.results import EpochSums, Evaluation
@@ -110,7 +110,9 @@ class Trainer:
         self._shown = shown
         self._listeners = tuple(listeners)
         self._before_step = before_step
-        self._records = RecordWriter(outputs.directory / "records.jsonl")
+        self._records = RecordWriter(outputs.directory / "records.jsonl", shown.note)
+        # Nobody else writes here while the records are locked: these are of processes that were killed.
+        remove_partial_files(self._checkpoints)
         self._tensorboard: TensorBoard | None = None
         self._sums = EpochSums()
         self._best: tuple[float, int] | None = None

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CutlayerError
+from cutlayer.errors import CheckpointError, CutlayerError, FileError, RecordError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.gate import Gate
@@ -66,6 +66,10 @@ def running(
         code, reason = "DONE", "the run is complete"
     except KeyboardInterrupt:
         reason = "the server was stopped; it can be started again with --resume"
+        raise
+    except (FileError, CheckpointError, RecordError):
+        # Its operator is told which ones, and can mend it; clients need not know where they are.
+        reason = "the server cannot write its files and stops; the run goes on when it is started again"
         raise
     except CutlayerError as error:
         code, reason = "REFUSED", f"the run ended: {error}"
