@@ -31,7 +31,7 @@ from cutlayer.wire.security.credentials import ServerSecurity
 #: Beyond the tensor itself: header, and a codec that is worse than none.
 _ROOM = 1 << 16
 #: Calls at a time on one connection; threads of a device share it.
-_STREAMS = 128
+_STREAMS = 32
 
 
 class ServerSide:
