@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,15 +16,34 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import decode
-from cutlayer.errors import MessageError, RefusedError
+from cutlayer.errors import CutlayerError, MessageError, RefusedError, UnreachableError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import PREDICT
 from cutlayer.models import AllowedModels
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire.grpc.connection_errors import explain
+from cutlayer.wire.grpc.gate import PUSHBACK
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.security.credentials import ClientSecurity
+from cutlayer.wire.text import plain_text
+
+_CHANNEL = [
+    ("grpc.max_receive_message_length", -1),
+    # Beyond these gRPC itself would wait longer before it connects again than we do.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+]
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+
+
+@dataclass
+class _Asked:
+    """A request on its way, which can be sent again."""
+
+    request: Any
+    samples: int
+    call: Any
 
 
 class RemoteModel:
@@ -31,6 +53,7 @@ class RemoteModel:
             logits = model(images)
 
     `half` is the directory of a run, an exported client's half, or a `ClientSide`. Threads may share one.
+    A server that is busy or away for a moment is asked again for `retry` seconds, with growing pauses.
     """
 
     def __init__(
@@ -43,6 +66,7 @@ class RemoteModel:
         batch: int = 64,
         timeout: float = 30.0,
         allowed: AllowedModels | None = None,
+        retry: float = 10.0,
     ) -> None:
         """`allowed` are the models that the file of a half may name: see `ClientSide.load`."""
         if isinstance(half, Trained):
@@ -51,13 +75,14 @@ class RemoteModel:
         self.address = address
         self.batch = batch
         self.timeout = timeout
+        self.retry = retry
         self.bytes = 0
         """What crossed the cut, frame by frame; logits that come back are not counted."""
         self.raw_bytes = 0
         self._lock = Lock()
         self._security = security or ClientSecurity()
         self._codec = codec_of(codec).deterministic() if codec else self.side.up
-        self._channel = self._security.sync_channel(address, [("grpc.max_receive_message_length", -1)])
+        self._channel = self._security.sync_channel(address, _CHANNEL)
         self._predict: Any = self._channel.unary_unary(
             PREDICT,
             request_serializer=message_class("PredictRequest").SerializeToString,
@@ -66,42 +91,62 @@ class RemoteModel:
 
     def __call__(self, images: Tensor) -> Tensor:
         """The model's output for samples as they are stored: uint8 images or features."""
-        waiting: deque[tuple[Any, int]] = deque()
+        waiting: deque[_Asked] = deque()
         try:
             return torch.cat(list(self._pieces(images, waiting)))
         finally:
-            for call, _ in waiting:  # after an error, nobody wants the others' answers
-                call.cancel()
+            for asked in waiting:  # after an error, nobody wants the others' answers
+                asked.call.cancel()
 
-    def _pieces(self, images: Tensor, waiting: deque[tuple[Any, int]]) -> Iterator[Tensor]:
+    def _pieces(self, images: Tensor, waiting: deque[_Asked]) -> Iterator[Tensor]:
         for piece in torch.split(images, self.batch):
             # While the server computes, the next batches go through this half.
             if len(waiting) >= 4:
-                yield self._answer(*waiting.popleft())
+                yield self._answer(waiting.popleft())
             smashed = self.side.smash(piece)
             frame = self._codec.encode(smashed)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
-            call = self._predict.future(request, timeout=self.timeout, metadata=self._security.metadata)
-            waiting.append((call, len(piece)))
+            waiting.append(_Asked(request, len(piece), self._ask(request)))
         while waiting:
-            yield self._answer(*waiting.popleft())
+            yield self._answer(waiting.popleft())
 
     logits = __call__
 
+    def _ask(self, request: Any) -> Any:
+        return self._predict.future(request, timeout=self.timeout, metadata=self._security.metadata)
+
+    def _frame(self, asked: _Asked) -> bytes:
+        """The server's answer; asked again, if the server says so or cannot be reached, for a while."""
+        end, pause = time.monotonic() + self.retry, _FIRST_PAUSE
+        while True:
+            try:
+                found: bytes = asked.call.result().frame
+            except grpc.RpcError as error:
+                again, meaning = self._meaning(error)
+                if not again or time.monotonic() + pause > end:
+                    raise meaning from None
+            else:
+                return found
+            time.sleep(pause * random.uniform(0.5, 1))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            asked.call = self._ask(asked.request)
+
+    def _meaning(self, error: Any) -> tuple[bool, CutlayerError]:
+        """Whether to ask again, and what to say if not."""
+        codes = grpc.StatusCode
+        code = error.code()
+        if code in (codes.INVALID_ARGUMENT, codes.FAILED_PRECONDITION, codes.RESOURCE_EXHAUSTED):
+            # A request that is too large is RESOURCE_EXHAUSTED as well, and stays too large.
+            told = {name for name, _ in error.trailing_metadata() or ()}
+            again = code == codes.RESOURCE_EXHAUSTED and PUSHBACK in told
+            return again, RefusedError(f"{self.address}: {plain_text(error.details() or '')}")
+        meaning = explain(error, self.address, self._security)
+        return code == codes.UNAVAILABLE and isinstance(meaning, UnreachableError), meaning
+
     @torch.no_grad()
-    def _answer(self, call: Any, samples: int) -> Tensor:
-        try:
-            frame = call.result().frame
-        except grpc.RpcError as error:
-            refusals = (
-                grpc.StatusCode.INVALID_ARGUMENT,
-                grpc.StatusCode.FAILED_PRECONDITION,
-                grpc.StatusCode.RESOURCE_EXHAUSTED,
-            )
-            if call.code() in refusals:
-                raise RefusedError(f"{self.address}: {call.details()}") from None
-            raise explain(error, self.address, self._security) from None
+    def _answer(self, asked: _Asked) -> Tensor:
+        frame, samples = self._frame(asked), asked.samples
         x = decode(frame)
         if self.side.tail is not None:
             self._count(frame, x)

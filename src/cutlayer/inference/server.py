@@ -20,6 +20,7 @@ from cutlayer.inference.service import INFERENCE, InferenceService
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
+from cutlayer.wire.grpc.connections import Connections
 from cutlayer.wire.grpc.gate import Gate
 from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.grpc.options import server_options
@@ -30,7 +31,7 @@ from cutlayer.wire.security.credentials import ServerSecurity
 #: Beyond the tensor itself: header, and a codec that is worse than none.
 _ROOM = 1 << 16
 #: Calls at a time on one connection; threads of a device share it.
-_STREAMS = 128
+_STREAMS = 32
 
 
 class ServerSide:
@@ -129,12 +130,21 @@ class running:  # noqa: N801, reads as `async with running(...)`
         await self._stack.enter_async_context(self.batcher)
         limits = replace(serving.limits, message=4 * side.max_elements + _ROOM)
         places = Places(serving.batching.pending)
-        gate = Gate(serving.security.identify, limits, places=places, metrics=self.metrics)
+        connections = Connections(limits)
+        gate = Gate(
+            serving.security.identify,
+            limits,
+            places=places,
+            metrics=self.metrics,
+            admitted=connections.admitted,
+        )
         server = grpc.aio.server(interceptors=(gate,), options=server_options(limits, _STREAMS))
         service = InferenceService(self.batcher, side.digest, self.metrics)
         server.add_generic_rpc_handlers((service.handler(),))
         health = add_health(server, [INFERENCE])
         port = serving.security.bind(server, serving.address, insecure=serving.insecure)
+        connections.port = port
+        await self._stack.enter_async_context(connections)
         if serving.metrics is not None:
             self._stack.callback(self.metrics.close)
             self.metrics.serve(serving.metrics)

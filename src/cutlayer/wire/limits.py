@@ -37,7 +37,7 @@ class Limits:
     """Seconds in which a client that is connected and asked does not answer."""
     strangers: int = 64
     """Streams and calls at a time that have not said anything yet; a newer one replaces the oldest."""
-    connections: int = 4096
+    connections: int = 8192
     """Connections at a time, in whatever state."""
     unknown: int = 1024
     """Connections at a time that have not shown a good credential; the oldest are closed beyond that."""

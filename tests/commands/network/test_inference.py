@@ -178,7 +178,7 @@ def test_only_those_with_a_token_and_over_tls(trained, tmp_path) -> None:
             ):
                 model(images(1))
     with (
-        RemoteModel(address, trained, known) as model,
+        RemoteModel(address, trained, known, retry=0.2) as model,
         pytest.raises(UnreachableError, match="nobody listens"),
     ):
         model(images(1))

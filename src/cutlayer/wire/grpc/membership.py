@@ -15,8 +15,8 @@ from typing import Any
 from cutlayer.errors import MessageError, NotNowError, RefusedError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.peer import Peer, Stream
-from cutlayer.wire.grpc.penalty import Penalties
 from cutlayer.wire.limits import Limits
+from cutlayer.wire.penalty import Penalties
 from cutlayer.wire.policy import Policy
 
 # An honest client has two messages on their way at most, and so has the server; small ones come on top.

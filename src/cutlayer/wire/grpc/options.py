@@ -1,5 +1,6 @@
 """How both ends treat a connection: sizes, and pings that find a dead one."""
 
+from cutlayer.wire.grpc.connections import connections_at_most
 from cutlayer.wire.limits import Limits
 
 _PING = 20_000
@@ -30,7 +31,7 @@ def server_options(limits: Limits, streams: int = 4) -> list[tuple[str, int]]:
         *_BOTH,
         ("grpc.max_receive_message_length", limits.message),
         ("grpc.max_metadata_size", 16 << 10),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.max_allowed_incoming_connections", connections_at_most(limits)),
         ("grpc.max_concurrent_streams", streams),
         ("grpc.server_handshake_timeout_ms", round(1000 * limits.handshake)),
         ("grpc.max_connection_idle_ms", round(1000 * limits.idle)),

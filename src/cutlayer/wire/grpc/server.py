@@ -11,6 +11,7 @@ import grpc
 
 from cutlayer.errors import CheckpointError, CutlayerError, FileError, RecordError
 from cutlayer.wire import log
+from cutlayer.wire.grpc.connections import Connections
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.gate import Gate
 from cutlayer.wire.grpc.health import add_health
@@ -60,7 +61,8 @@ def running(
     With `confirms` every message is acknowledged when it arrives, so that clients can measure their uplink.
     """
     code, reason = "LATER", "the server stops"
-    server = background().run(_start(transport, listening, settings, handlers, confirms))
+    connections = Connections(listening.limits)
+    server = background().run(_start(transport, listening, settings, handlers, confirms, connections))
     try:
         yield
         code, reason = "DONE", "the run is complete"
@@ -78,13 +80,19 @@ def running(
         transport.close(code, reason)
         log.event("server-stopped", reason=reason, received=sorted(transport.received))
         background().run(server.stop(_FAREWELL), 2 * _FAREWELL)
+        background().run(connections.__aexit__())
 
 
 async def _start(
-    transport: GrpcTransport, listening: Listening, settings: str, handlers: Sequence[Any], confirms: bool
+    transport: GrpcTransport,
+    listening: Listening,
+    settings: str,
+    handlers: Sequence[Any],
+    confirms: bool,
+    connections: Connections,
 ) -> Any:
     limits, security = listening.limits, listening.security
-    gate = Gate(security.identify, limits, metrics=listening.metrics)
+    gate = Gate(security.identify, limits, metrics=listening.metrics, admitted=connections.admitted)
     server = grpc.aio.server(interceptors=(gate,), options=server_options(limits))
     service = Service(
         transport,
@@ -99,6 +107,8 @@ async def _start(
     health = add_health(server, (TRAINING,))
     server.add_generic_rpc_handlers((service.handler(), *handlers))
     port = security.bind(server, listening.address, insecure=listening.insecure)
+    connections.port = port
+    await connections.__aenter__()
     await server.start()
     await health.serving(True)
     log.event("server-listening", port=port, clients=transport.clients)

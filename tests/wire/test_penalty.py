@@ -7,7 +7,7 @@ import pytest
 from cutlayer.errors import NotNowError, RefusedError
 from cutlayer.wire.grpc.membership import Membership
 from cutlayer.wire.grpc.peer import Stream
-from cutlayer.wire.grpc.penalty import Penalties
+from cutlayer.wire.penalty import Penalties
 from cutlayer.wire.policy import Policy
 
 
