@@ -1,6 +1,7 @@
 """A server names a model, or a file does: this process imports it only if its own user allowed it."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 
 from cutlayer.client.participant import Participant
 from cutlayer.config.schema import from_mapping
-from cutlayer.errors import ModelError
+from cutlayer.errors import FileError, ModelError, RefusedError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.protocol.handshake import config_from_offer, settings_for_clients
 from cutlayer.wire.messages.protobuf import message_class
@@ -40,10 +41,10 @@ def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "marks"
 
 
-def offer(name: str, **data: str) -> object:
+def offer(name: str, cut: str = "1", **data: str) -> object:
     """What a server offers whose model has that name."""
     settings = json.loads(settings_for_clients(from_mapping({"train": {"clients": 1}})))
-    settings["model"] |= {"name": name, "cut": "1"}
+    settings["model"] |= {"name": name, "cut": cut}
     settings["data"] |= data
     return message_class("Offer")(client=0, clients=1, settings=json.dumps(settings))
 
@@ -75,7 +76,7 @@ def test_a_server_does_not_say_where_a_client_has_its_data(marks: Path) -> None:
     assert not list(marks.iterdir())
 
 
-def half(path: Path, name: str) -> Path:
+def half(path: Path, name: str, **card: object) -> Path:
     """An exported client's half that names a model."""
     about = {
         "part": "client",
@@ -91,6 +92,7 @@ def half(path: Path, name: str) -> Path:
             "std": [1.0],
             "size": None,
             "samples": [10],
+            **card,
         },
     }
     tensors = {"1.weight": torch.zeros(16, 64), "1.bias": torch.zeros(16)}
@@ -103,6 +105,23 @@ def test_an_exported_half_does_not_import_what_it_names(marks: Path, tmp_path: P
     with pytest.raises(ModelError, match=f"--allow-model {name}"):
         ClientSide.load(half(tmp_path / "half.safetensors", name))
     assert not list(marks.iterdir())
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [{"shape": [1 << 40]}, {"shape": "x"}, {"classes": 1 << 40}, {"std": [0.0]}, {"samples": [1 << 40]}],
+)
+def test_an_exported_half_of_impossible_data_is_refused(tmp_path: Path, lie: dict[str, object]) -> None:
+    with pytest.raises(FileError, match="is not the client's half of a run"):
+        ClientSide.load(half(tmp_path / "half.safetensors", "tiny", **lie))
+
+
+@pytest.mark.parametrize("std", [[0.0], [math.nan], [], [1.0, 1.0]])
+def test_a_welcome_with_impossible_statistics_is_refused(std: list[float]) -> None:
+    device = Participant("digits", whole=True)
+    device.prepare(offer("tiny", cut="layer1"))
+    with pytest.raises(RefusedError, match="welcome"):
+        device.begin(message_class("Welcome")(era="e", mean=[0.5], std=std))
 
 
 def test_predict_imports_it_only_when_told(cluster, marks: Path) -> None:
