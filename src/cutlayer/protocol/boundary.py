@@ -9,9 +9,10 @@ and the others go on. No message ends the server.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NoReturn, TypeVar
 
 import torch
@@ -38,6 +39,9 @@ from cutlayer.wire.messages.types import (
 from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
+
+# What computing on a tensor or a number from somebody else may raise.
+_UNUSABLE = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 # No stage of a step takes longer, in seconds, and no loss of a batch is larger.
 _LONGEST_STAGE, _LARGEST = 1e7, 1e12
@@ -192,19 +196,9 @@ class Boundary:
         """Whether clients are our own code, in this process."""
         return self._agreed.smashed is None
 
-    @contextmanager
-    def blame(self, client: int) -> Iterator[None]:
+    def blame(self, client: int) -> AbstractContextManager[None]:
         """What goes wrong inside is the client's fault: put here only what works on what it sent."""
-        try:
-            yield
-        except (AbsentError, RollbackError):
-            raise
-        except (MessageError, FrameError) as error:
-            self._fault(client, error)
-        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
-            self._fault(
-                client, MessageError(f"what it sent cannot be used ({type(error).__name__}: {error})")
-            )
+        return _Blame(self._fault, client)
 
     def _fault(self, client: int, error: Exception) -> NoReturn:
         named = MessageError(f"{self._transport.label(client)}: {error}")
@@ -232,3 +226,27 @@ class Boundary:
         if clip and isinstance(message, Smashed):
             tensor = tensor.clamp(-clip, clip)
         return tensor
+
+
+class _Blame(AbstractContextManager[None]):
+    """Hands whatever goes wrong inside to `fault`. A class, because a generator takes twice as long."""
+
+    __slots__ = ("_client", "_fault")
+
+    def __init__(self, fault: Callable[[int, Exception], NoReturn], client: int) -> None:
+        self._fault, self._client = fault, client
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, (AbsentError, RollbackError)):
+            return
+        if isinstance(error, (MessageError, FrameError)):
+            self._fault(self._client, error)
+        if isinstance(error, _UNUSABLE):
+            self._fault(
+                self._client, MessageError(f"what it sent cannot be used ({type(error).__name__}: {error})")
+            )

@@ -62,6 +62,8 @@ class Membership:
         self._penalties = penalties or Penalties()
         self._refusals: dict[int, str] = {}
         """Why clients were refused last, as the operator was told."""
+        self._awaited: Peer | None = None
+        """Whose message the training thread waits for, if it waits for one client's alone."""
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
         self._welcome: dict[str, Any] = {}
@@ -242,7 +244,9 @@ class Membership:
         if peer.inbox_bytes + len(data) > self._largest_backlog:
             raise MessageError(f"more than {self._largest_backlog} bytes that nobody asked for")
         peer.put_message(data)
-        self.lock.notify_all()
+        # Waking a thread that waits for another client costs more than the message itself.
+        if self._awaited is None or self._awaited is peer:
+            self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:
         """A client cannot go on."""

@@ -162,23 +162,31 @@ class GrpcTransport(Membership):
     def _wait(self, peer: Peer | None = None) -> None:
         """Let others work for a moment, then look again."""
         self._glance()
-        for one in self.peers:
-            if one.failure is not None and not one.failure.diverged:
+        claims = []
+        for one in [peer for peer in self.peers if peer.failure is not None]:
+            if one.failure.diverged:
+                claims.append(one)
+            else:
                 reason, one.failure = one.failure.reason, None
                 self.expel(one.number, reason)
-        self._judge_divergence()
+        if claims:
+            self._judge_divergence(claims)
+        else:
+            self._first_claim = None
         if self._interrupted() and (peer is None or peer.stream is None):
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
+        self._awaited = peer
         self.lock.wait(_GLANCE)
+        self._awaited = None
 
-    def _judge_divergence(self) -> None:
+    def _judge_divergence(self, claims: Sequence[Peer]) -> None:
         """Believe clients that training diverged if most of them say so; a few who say so are at fault.
 
         Clients that hold the same weights find out in the same step, so the others get a moment to say so.
         """
         members = [peer for peer in self.peers if peer.conversation is not None]
-        claims = [peer for peer in members if peer.failure is not None]
+        claims = [peer for peer in claims if peer in members]
         if not claims:
             self._first_claim = None
             return
