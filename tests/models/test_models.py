@@ -289,3 +289,9 @@ def test_a_factory_that_is_at_hand_needs_no_import() -> None:
     assert not isinstance(build("tiny", classes=3, allowed=given), nn.Identity)
     with pytest.raises(ModelError, match="has no cut 'deep'"):
         cut_module("mine", "deep")
+
+
+@pytest.mark.parametrize("width", [5_000, 1 << 40])
+def test_a_model_that_would_exhaust_memory_is_not_built_at_a_servers_word(width: int) -> None:
+    with pytest.raises(ModelError, match=f"width {width} (has .* parameters; at most|cannot be built)"):
+        build("resnet18", classes=10, width=width, allowed=AllowedModels())

@@ -147,7 +147,9 @@ class RemoteModel:
     @torch.no_grad()
     def _answer(self, asked: _Asked) -> Tensor:
         frame, samples = self._frame(asked), asked.samples
-        x = decode(frame)
+        # Logits have a size that is known before any memory is taken for them.
+        most = samples * self.side.data_spec.classes if self.side.tail is None else None
+        x = decode(frame) if most is None else decode(frame, max_elements=most)
         if self.side.tail is not None:
             self._count(frame, x)
             x = self.side.tail(x)

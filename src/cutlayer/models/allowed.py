@@ -33,6 +33,8 @@ class AllowedModels:
     """Functions and classes that are at hand, by the name that somebody else gives them."""
     anything: bool = False
     """Whether any name may be imported: only where all names are this process's own user's."""
+    most_parameters: int | None = 500_000_000
+    """The largest built-in model, so that a server's settings cannot exhaust a client's memory."""
 
     @staticmethod
     def of(names: Iterable[str] = (), factories: Mapping[str, Factory] | None = None) -> AllowedModels:
@@ -67,7 +69,7 @@ class AllowedModels:
 
 
 #: For names that come from this process's own user.
-ANY_MODEL = AllowedModels(anything=True)
+ANY_MODEL = AllowedModels(anything=True, most_parameters=None)
 
 
 def _installed(name: str) -> EntryPoint | None:

@@ -85,9 +85,29 @@ def build(
             raise ModelError(
                 f"{name} needs images of at least {known.smallest_image} pixels a side, not {image_size}."
             )
+        _check_size(name, known.factory, settings, (allowed or AllowedModels()).most_parameters)
         model = known.factory(**settings)
         initialise(model)
     return model
+
+
+def _check_size(
+    name: str, factory: Callable[..., nn.Module], settings: dict[str, int], most: int | None
+) -> None:
+    """Refuse a model with more parameters than allowed, before it takes any memory."""
+    if most is None:
+        return
+    try:
+        with torch.device("meta"):
+            parameters = sum(p.numel() for p in factory(**settings).parameters())
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{name} of width {settings['width']} cannot be built: {error}") from error
+    if parameters > most:
+        raise ModelError(
+            f"{name} of width {settings['width']} has {parameters:,} parameters; at most {most:,} are "
+            "built at somebody else's word. If you trust this, allow more in Python with "
+            "AllowedModels(most_parameters=...)"
+        )
 
 
 def cut_module(name: str, at: str) -> str:
