@@ -46,6 +46,8 @@ MODES: dict[str, list[str]] = {
     "feedback": ["codec.sync=qu:bits=8"],
 }
 NEVER = 1 << 30
+#: Seconds in which an honest client answers, also on a busy machine; and in which a sequence ends.
+DEADLINE, PATIENCE = 5.0, 120.0
 #: Models are built and clients compute one at a time: PyTorch's generator and torch.fx belong to the process.
 COMPUTING = threading.Lock()
 
@@ -130,7 +132,7 @@ class Clients(threading.Thread):
         if found is None:
             self._clients[number] = (conversation, client, cursor, sent)
             return False
-        cursor, parts = found
+        cursor, parts = found.number, found.parts
         with COMPUTING:
             answers = list(client.handle(unpack(b"".join(parts))))
         out = [b"".join(pack(answer)) for answer in answers]
@@ -193,11 +195,13 @@ class Bench:
         self._count += 1
         config = settings(mode, self.folder / str(self._count))
         data, notes = self.data(mode), Notes()
+        end = time.monotonic() + PATIENCE  # a run that waits for ever ends in KeyboardInterrupt
         transport = GrpcTransport(
             3,
-            Policy(straggler, deadline=0.5, quorum=1),
+            Policy(straggler, deadline=DEADLINE, quorum=1),
             check=Fits(config),
             note=notes.note,  # type: ignore[arg-type]
+            interrupted=lambda: time.monotonic() > end,
         )
         offered = settings_for_clients(config)
 

@@ -138,7 +138,8 @@ class running:  # noqa: N801, reads as `async with running(...)`
             metrics=self.metrics,
             admitted=connections.admitted,
         )
-        server = grpc.aio.server(interceptors=(gate,), options=server_options(limits, _STREAMS))
+        options = server_options(limits, _STREAMS, pieces=False)
+        server = grpc.aio.server(interceptors=(gate,), options=options)
         service = InferenceService(self.batcher, side.digest, self.metrics)
         server.add_generic_rpc_handlers((service.handler(),))
         health = add_health(server, [INFERENCE])

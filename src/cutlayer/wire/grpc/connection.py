@@ -36,6 +36,8 @@ from cutlayer.wire.security.credentials import ClientSecurity
 
 _ANSWER = 60.0
 _LONGEST_PAUSE = 5.0
+# Bytes of the largest message that a server can send: a state of some hundred million parameters.
+_LARGEST = 4 << 30
 _HUNG_UP = "the server hung up"
 
 
@@ -234,7 +236,9 @@ class Connection:
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
-                    message = conversation.accept(down.number, down.received, down.message)
+                    message = conversation.accept(
+                        down.number, down.received, down.message, down.more, _LARGEST
+                    )
                 except MessageError as error:
                     raise _BrokenError(error) from None
                 self._well = time.monotonic()
@@ -263,9 +267,8 @@ class Connection:
                     await self._woken.wait()
                     self._woken.clear()
                     continue
-                cursor, message = found
-                sealed = seal(UP, cursor, conversation.received, message)
-                length = sum(map(len, message))
+                cursor, length = found.number, sum(map(len, found.parts))
+                sealed = seal(UP, cursor, conversation.received, found.parts, found.more)
                 self._gauge.sent(cursor, length, time.monotonic())
                 await write(sealed, length)
 

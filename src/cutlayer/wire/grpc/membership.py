@@ -234,6 +234,10 @@ class Membership:
         self.peers[client].ready = ready
         self.lock.notify_all()
 
+    def room(self, client: int) -> int:
+        """The most bytes that a message of this client may have now."""
+        return min(self.limits.message, self._largest_backlog - self.peers[client].inbox_bytes)
+
     def arrived(self, client: int, data: memoryview) -> None:
         """A message that is not a repetition."""
         peer = self.peers[client]
@@ -241,8 +245,6 @@ class Membership:
             raise MessageError("an empty message")
         if len(peer.inbox) >= self.limits.waiting:
             raise MessageError(f"more than {self.limits.waiting} messages that nobody asked for")
-        if peer.inbox_bytes + len(data) > self._largest_backlog:
-            raise MessageError(f"more than {self._largest_backlog} bytes that nobody asked for")
         peer.put_message(data)
         # Waking a thread that waits for another client costs more than the message itself.
         if self._awaited is None or self._awaited is peer:
