@@ -1,4 +1,4 @@
-"""Every task trains: as plain PyTorch to the bit, in every mode, with exact resume, records and the best kept."""
+"""Every task trains: as plain PyTorch to the bit, in every mode, with exact resume and metrics by name."""
 
 import json
 import math

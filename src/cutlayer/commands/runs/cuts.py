@@ -34,7 +34,10 @@ def register(app: typer.Typer) -> None:
 
 def cuts(
     model: Annotated[
-        str, typer.Argument(help="vgg19, resnet18, resnet34, tiny or package.module:factory", metavar="MODEL")
+        str,
+        typer.Argument(
+            help="vgg19, resnet18, resnet34, tiny, gpt, vit or package.module:factory", metavar="MODEL"
+        ),
     ],
     codec_spec: Annotated[
         str | None, Flag("--codec", help="also show the bytes under this codec", metavar="SPEC")

@@ -6,8 +6,6 @@ Files are read, not mapped: pages of a mapped file count as memory of the proces
 from __future__ import annotations
 
 import math
-import os
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -42,10 +40,8 @@ class FileRows:
         self._offset = offset
         self._images = images
         self._bytes = self._dtype.itemsize * math.prod(shape)
-        self._lock = threading.Lock()
         try:
-            self._file = path.open("rb", buffering=0)
-            size = os.fstat(self._file.fileno()).st_size
+            size = path.stat().st_size
         except OSError as error:
             raise DataError(f"{path}: cannot be read ({error.strerror})") from error
         if offset + count * self._bytes > size:
@@ -68,13 +64,17 @@ class FileRows:
         numbers = indices.tolist()
         found = np.empty((len(numbers), *self._shape), self._dtype)
         rows = found.reshape(len(numbers), -1).view(np.uint8) if found.size else found
-        with self._lock:
-            for row, number in zip(rows, numbers, strict=True):
-                if not 0 <= number < self._count:
-                    raise IndexError(f"row {number} of {self._count}")
-                self._file.seek(self._offset + number * self._bytes)
-                if self._file.readinto(row.data) != self._bytes:
-                    raise DataError(f"{self._path}: row {number} is cut short; the file has changed")
+        try:
+            # Opened for each batch: nothing stays open, and copies in other processes are as good.
+            with self._path.open("rb", buffering=0) as file:
+                for row, number in zip(rows, numbers, strict=True):
+                    if not 0 <= number < self._count:
+                        raise IndexError(f"row {number} of {self._count}")
+                    file.seek(self._offset + number * self._bytes)
+                    if file.readinto(row.data) != self._bytes:
+                        raise DataError(f"{self._path}: row {number} is cut short; the file has changed")
+        except OSError as error:
+            raise DataError(f"{self._path}: cannot be read any more ({error.strerror})") from error
         return as_tensor(found, images=self._images)
 
     def largest(self) -> int:
