@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from cutlayer.data import Augment, load
+from cutlayer.data import Augment, Dataset, load
 from cutlayer.models import build, cut_module
 from cutlayer.split import cut
 
@@ -26,6 +26,8 @@ def trained(name: str, root: Path) -> dict[str, Tensor]:
     """Train on a part of the data set; the feature maps by cut."""
     limit, epochs, images = DATA[name]
     train, test = load(root / name, "train", limit=limit), load(root / name, "test", limit=4 * images)
+    assert isinstance(train, Dataset)
+    assert isinstance(test, Dataset)
     prepare, size = Augment.of(train), train.shape[-1]
     model = build("resnet18", classes=train.classes, width=16, image_size=size, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)

@@ -25,10 +25,10 @@ ALLOWED: dict[str, set[str]] = {
     "analysis": GROUND | {"codecs", "split"},
     # What a run is made of.
     "rates": GROUND | {"analysis", "codecs", "wire"},
-    "tasks": GROUND,
+    "tasks": GROUND | {"codecs"},
     "data": GROUND,
     "models": GROUND,
-    "config": GROUND | {"codecs", "data", "rates", "wire"},
+    "config": GROUND | {"codecs", "data", "rates", "tasks", "wire"},
     # What both ends derive alike.
     "protocol": GROUND | {"codecs", "config", "data", "models", "rates", "split", "tasks", "wire"},
     # The parties.
@@ -45,8 +45,9 @@ ALLOWED: dict[str, set[str]] = {
     # What is made of runs.
     "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND
-    | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tools", "training", "wire"},
-    "report": GROUND | {"config", "reproduce", "training", "wire"},
+    | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tasks", "tools", "training"}
+    | {"wire"},
+    "report": GROUND | {"config", "reproduce", "tasks", "training", "wire"},
 }
 # The program may import everything: nothing imports it.
 PROGRAM = {"__init__", "__main__", "cli", "commands"}

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from cutlayer.codecs import Codec
 from cutlayer.errors import InputError
 from cutlayer.split import CutLayer
+from cutlayer.split.client import ModelInputs, call
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -73,7 +74,7 @@ class Probe:
     def __init__(
         self,
         parts: Sequence[nn.Module],
-        images: Tensor,
+        images: ModelInputs,
         labels: Tensor,
         *,
         loss: Loss = F.cross_entropy,
@@ -90,7 +91,7 @@ class Probe:
         ]
         with torch.random.fork_rng(devices=[]), torch.enable_grad():
             torch.default_generator.manual_seed(seed)
-            self.smashed: Tensor = self._parts[0](images)
+            self.smashed: Tensor = call(self._parts[0], images)
         """The smashed data of the batch."""
 
     def gradient(self, up: Codec | None = None, down: Codec | None = None, *, seed: int = 0) -> Gradient:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -11,17 +11,25 @@ import torch
 from cutlayer.client.build import build_client
 from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
-from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
+from cutlayer.data import Augment, DataSource, Statistics, load, load_both, partition_data
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
 from cutlayer.models import AllowedModels, Factory
 from cutlayer.protocol.admission import statistics_problem
-from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
+from cutlayer.protocol.build import (
+    load_settings,
+    make_client,
+    make_codecs,
+    make_task,
+    prepare_model,
+    vector_sizes,
+)
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
+from cutlayer.tasks import AllowedTasks, Task
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
 
@@ -43,18 +51,24 @@ class Participant:
         rate: str | None = None,
         allow_models: Iterable[str] = (),
         models: Mapping[str, Factory] | None = None,
+        allow_tasks: Iterable[str] = (),
+        tasks: Mapping[str, Task | Callable[..., Task]] | None = None,
+        lazy: bool = False,
     ) -> None:
         """`rate` narrows or widens the bounds of the rate for this client, where clients choose.
 
         The server names the model. One that is not built in is imported only if `allow_models` has its name,
         as `package.module:factory`; `models` has functions and classes to take for the names that it gives.
+        For the task, `allow_tasks` and `tasks` say the same. `lazy` reads samples as they are needed.
         """
         self.source = source
         self.root = root
         self.whole = whole
         self.cache = cache
         self.bounds = None if rate is None else RateBounds.parse(rate)
+        self.lazy = lazy
         self._allowed = AllowedModels.of(tuple(allow_models), models)
+        self._allowed_tasks = AllowedTasks.of(tuple(allow_tasks), tasks)
         self.gauge = Gauge()
         """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
@@ -85,6 +99,7 @@ class Participant:
         if not self._tests:
             ready.test_samples = 0
         prepare_model(self.config, self._data.train, self._allowed)
+        make_task(self.config, self._data.train, self._allowed_tasks)
         return ready
 
     def begin(self, welcome: Any) -> None:
@@ -93,14 +108,15 @@ class Participant:
             raise RefusedError("the server welcomes a client that has no settings yet")
         data = self._data
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
-        wrong = statistics_problem(statistics.mean, statistics.std, data.train.shape[0])
+        wrong = statistics_problem(statistics.mean, statistics.std, data.train.form)
         if wrong is not None:
             raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
         half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
         rate = self._rate(self.config)
+        task = make_task(self.config, data.train, self._allowed_tasks)
         self._split_client = build_client(
-            self.config, data, self.client, half, evaluator=self._tests, rate=rate
+            self.config, data, self.client, half, task=task, evaluator=self._tests, rate=rate
         )
 
     @property
@@ -129,11 +145,12 @@ class Participant:
 
     def _load(self, config: Config) -> FederatedData:
         settings = config.data
-        how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
+        how: dict[str, Any] = {"root": self.root, "cache_dir": self.cache, "lazy": self.lazy}
+        how |= load_settings(config)
         clients = config.train.clients
         if self.whole:
             train, test = load_both(self.source, limit=settings.limit, **how)
-            parts = partition(settings.partition, train.labels, clients, config.seed)
+            parts = partition_data(settings.partition, train, clients, config.seed)
             # Only its own samples stay in memory.
             own = train.select(parts[self.client])
         else:
@@ -144,7 +161,7 @@ class Participant:
         shares = tuple(mine if client == self.client else nothing for client in range(clients))
         return FederatedData(own, test, Augment.of(train, settings.augment), shares)
 
-    def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
+    def _own(self, how: dict[str, Any]) -> tuple[DataSource, DataSource]:
         """Its own samples, and a test part if it has one; only the first client needs it."""
         try:
             return load_both(self.source, **how)

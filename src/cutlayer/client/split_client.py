@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
-from cutlayer.data import Augment, Dataset, Sampler
+from cutlayer.data import Augment, DataSource, Inputs, Sampler
 from cutlayer.data.seeds import derive
 from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
@@ -23,7 +23,7 @@ from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.tasks.base import Task
+from cutlayer.tasks import Task
 from cutlayer.wire.messages.types import (
     Ask,
     BeginStep,
@@ -64,7 +64,7 @@ class SplitClient:
         half: ClientHalf,
         task: Task,
         codecs: RunCodecs,
-        train: Dataset,
+        train: DataSource,
         sampler: Sampler,
         augment: Augment,
         *,
@@ -113,13 +113,13 @@ class SplitClient:
                 f"{message.number} ({type(error).__name__}: {error})"
             ) from error
 
-    def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        """The augmented images and the targets of a step."""
-        indices = self.sampler.batch(epoch, step)
-        images = self.augment.train(
-            self.train.images[indices], seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
+    def batch(self, epoch: int, step: int) -> tuple[Inputs, Tensor]:
+        """The augmented inputs and the targets of a step."""
+        inputs, targets = self.train.batch(self.sampler.batch(epoch, step))
+        inputs = self.augment.train(
+            inputs, seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
         )
-        return images, self.train.labels[indices]
+        return inputs, targets
 
     def own_state(self) -> dict[str, Tensor]:
         """What only this client has, even where all share one model."""
@@ -137,11 +137,11 @@ class SplitClient:
     def _begin(self, begin: BeginStep) -> Iterable[Message]:
         place = (self.client, begin.epoch, begin.step)
         began = perf_counter()
-        images, targets = self.batch(begin.epoch, begin.step)
+        inputs, targets = self.batch(begin.epoch, begin.step)
         loaded = perf_counter()
         # Dropout and the like: where in the run they are decides what they draw.
         torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
-        smashed = self.half.forward(images)
+        smashed = self.half.forward(inputs)
         forwarded = perf_counter()
         up = self.rate.choose(smashed.numel(), begin.epoch + begin.step / len(self.sampler))
         frame = self.codecs.encode(up, smashed, "up", *place)

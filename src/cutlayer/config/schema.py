@@ -1,5 +1,6 @@
 """The configuration of a run: one TOML file, checked as a whole before anything starts."""
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import RateBounds
 from cutlayer.rates.ladder import FAMILIES, ladder
 from cutlayer.rates.scheduled import RateSchedule, fixed_or_scheduled
+from cutlayer.tasks.registry import AUTO, TASKS
 from cutlayer.wire.link.model import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -70,6 +72,14 @@ def _partition(spec: str) -> str:
     return spec
 
 
+def _task(name: str) -> str:
+    if name != AUTO and name not in TASKS and ":" not in name:
+        near = difflib.get_close_matches(name, TASKS, 1)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose from {AUTO}, {', '.join(TASKS)}"
+        raise ValueError(f"no task {name!r}; {hint}, or give your own as package.module:Task")
+    return name
+
+
 def _name(value: Any) -> Any:
     """Children of an nn.Sequential are named 0, 1, ...: on a command line these look like numbers."""
     return str(value) if type(value) is int else value
@@ -92,6 +102,18 @@ class ModelConfig(_Section):
     width: Count = 16
     layout: Literal["channels_first", "channels_last"] = "channels_first"
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
+    blocks: Count | None = None
+    """gpt and vit: how many transformer blocks."""
+    heads: Count | None = None
+    """gpt and vit: how many heads share the width."""
+    patch: Count | None = None
+    """vit: the side of a patch."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The options of the model that were given."""
+        given = {"blocks": self.blocks, "heads": self.heads, "patch": self.patch}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class DataConfig(_Section):
@@ -104,6 +126,40 @@ class DataConfig(_Section):
     limit: Count | None = None
     partition: Annotated[str, AfterValidator(_partition)] = "even"
     augment: str = "auto"
+    lazy: bool = False
+    """Read samples from their files each time they are needed, not all of them before training."""
+    target: str | tuple[str, ...] | None = None
+    """Tables: the column that is to be predicted, or several."""
+    features: tuple[str, ...] | None = None
+    """Tables: the columns that it is predicted from; by default all others."""
+    tokens: Literal["characters", "bytes"] = "characters"
+    """Text: what a token is. Bytes need no vocabulary, and the file is read as needed."""
+    context: Count = 128
+    """Text: tokens a sample."""
+    classes: Count | None = None
+    """How many classes there are, where the data do not tell."""
+
+
+class TaskConfig(BaseModel):
+    """What the model is trained for. Further settings are options of the task, as label_smoothing."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Annotated[str, AfterValidator(_task)] = "auto"
+    """auto: what the data suggest; classification, multilabel, regression, segmentation, language, or one's
+    own as package.module:Task."""
+
+    @model_validator(mode="after")
+    def _plain_options(self) -> Self:
+        for name, value in self.options.items():
+            if not isinstance(value, str | int | float | bool):
+                raise ValueError(f"task.{name}: expected a number, a word or a truth value")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the task."""
+        return dict(self.model_extra or {})
 
 
 class TrainConfig(_Section):
@@ -197,12 +253,20 @@ class OutputConfig(_Section):
     tensorboard: bool = True
 
 
+# Settings that came later, with what they are for runs that do not have them.
+_ADDED: dict[str, dict[str, Any]] = {
+    "model": {"blocks": None, "heads": None, "patch": None},
+    "data": {"target": None, "features": None, "tokens": "characters", "context": 128, "classes": None},
+}
+
+
 class Config(_Section):
     """All settings of a run. The defaults train digits on a small model in seconds."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    task: TaskConfig = TaskConfig()
     train: TrainConfig = TrainConfig()
     codec: CodecConfig = CodecConfig()
     robust: RobustConfig = RobustConfig()
@@ -280,11 +344,17 @@ class Config(_Section):
         if not self.codec.follows_link:
             # Otherwise the link decides what is sent.
             del settings["link"]
-        for name in ("root", "cache_dir"):
+        for name in ("root", "cache_dir", "lazy"):
             del settings["data"][name]
+        # Runs of releases without these settings go on, too.
         if self.robust == RobustConfig():
-            # Runs of releases without these settings go on, too.
             del settings["robust"]
+        if self.task == TaskConfig():
+            del settings["task"]
+        for section, added in _ADDED.items():
+            for name, default in added.items():
+                if settings[section][name] == default:
+                    del settings[section][name]
         for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings

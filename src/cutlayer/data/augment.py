@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from cutlayer.data.dataset import Dataset
-from cutlayer.data.known_datasets import KNOWN, Statistics, statistics
+from cutlayer.data.form import DataSource, Inputs, Statistics
+from cutlayer.data.known_datasets import KNOWN, statistics
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
 
@@ -107,14 +108,17 @@ AUGMENTATIONS: dict[str, Callable[[Tensor, int | None, Generator], Tensor]] = {
 
 @dataclass(frozen=True)
 class Augment:
-    """Turn uint8 batches into what the model takes: augmented for training, plain for tests."""
+    """Turn batches as they are stored into what the model takes: augmented for training, plain for tests.
+
+    Images are normalized and float features standardised. Everything else is what the model takes already.
+    """
 
     name: str
     statistics: Statistics
     size: int | None = None
 
     @staticmethod
-    def of(train: Dataset, name: str = "auto", size: int | None = None) -> Augment:
+    def of(train: DataSource, name: str = "auto", size: int | None = None) -> Augment:
         """Return the augmentation of a data set: the paper's, or the one that is named.
 
         `size` is the side of the result where that differs from the stored images; ImageNet
@@ -125,12 +129,18 @@ class Augment:
             name = known.augmentation if known else "none"
         if name not in AUGMENTATIONS:
             raise DataError(f"no augmentation {name!r}; choose from auto, {', '.join(AUGMENTATIONS)}")
-        if name != "none" and train.images.dim() != 4:
+        images = len(train.form.inputs) == 1 and len(train.shape) == 3
+        if name != "none" and not images:
             raise DataError(
                 f"augmentation {name!r} needs images [C, H, W], {train.name} has samples of "
                 f"shape {list(train.shape)}; use augmentation 'none'"
             )
-        if size is not None and (train.images.dim() != 4 or size > min(train.shape[1:])):
+        if name != "none" and len(train.form.target.shape) > 1:
+            raise DataError(
+                f"augmentation {name!r} moves pixels, and would leave the targets of {train.name}, of shape "
+                f"{list(train.form.target.shape)}, where they are; use augmentation 'none'"
+            )
+        if size is not None and (not images or size > min(train.shape[1:])):
             raise DataError(
                 f"samples of shape {list(train.shape)} cannot be cut to {size}x{size}; "
                 "load them with a larger size"
@@ -142,17 +152,35 @@ class Augment:
             )
         return Augment(name, statistics(train), size)
 
-    def train(self, images: Tensor, *, seed: int, client: int, epoch: int, step: int) -> Tensor:
+    @overload
+    def train(self, images: Tensor, *, seed: int, client: int, epoch: int, step: int) -> Tensor: ...
+
+    @overload
+    def train(self, images: Inputs, *, seed: int, client: int, epoch: int, step: int) -> Inputs: ...
+
+    def train(self, images: Inputs, *, seed: int, client: int, epoch: int, step: int) -> Inputs:
         """Augment and normalize the batch of one step: same arguments, same bits."""
+        if not isinstance(images, Tensor):
+            return images
         rng = generator("augment", seed, client, epoch, step)
         return self._normalize(AUGMENTATIONS[self.name](images, self.size, rng), images.dtype)
 
-    def test(self, images: Tensor) -> Tensor:
+    @overload
+    def test(self, images: Tensor) -> Tensor: ...
+
+    @overload
+    def test(self, images: Inputs) -> Inputs: ...
+
+    def test(self, images: Inputs) -> Inputs:
         """Normalize a batch, cut to size at the centre."""
+        if not isinstance(images, Tensor):
+            return images
         return self._normalize(centre(images, self.size), images.dtype)
 
     def _normalize(self, images: Tensor, stored: torch.dtype) -> Tensor:
         if stored == torch.float32:
+            return images if self._identity else self._standardised(images)
+        if stored != torch.uint8 or images.dim() != 4:
             return images
         mean, std = (
             torch.tensor(values, device=images.device).view(1, -1, 1, 1)
@@ -160,3 +188,16 @@ class Augment:
         )
         # (pixel / 255 - mean) / std, as one multiplication and one addition.
         return images.to(torch.float32).mul(1 / (255 * std)).sub_(mean / std)
+
+    @property
+    def _identity(self) -> bool:
+        return not any(self.statistics.mean) and all(value == 1.0 for value in self.statistics.std)
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        # In double: a mean may be large beside what varies around it.
+        shape = (1, -1, *[1] * (features.dim() - 2))
+        mean, std = (
+            torch.tensor(values, dtype=torch.float64, device=features.device).view(shape)
+            for values in (self.statistics.mean, self.statistics.std)
+        )
+        return features.to(torch.float64).sub_(mean).div_(std).to(torch.float32)

@@ -153,10 +153,11 @@ class RemoteModel:
         if self.side.tail is not None:
             self._count(frame, x)
             x = self.side.tail(x)
-        if x.shape != (samples, self.side.data_spec.classes):
+        # Other tasks than classification have outputs of other shapes.
+        wanted = [samples, self.side.data_spec.classes] if self.side.data_spec.form.classed else [samples]
+        if list(x.shape[: len(wanted)]) != wanted or (self.side.data_spec.form.classed and x.dim() != 2):
             raise MessageError(
-                f"{self.address}: the server answered with shape {list(x.shape)}; expected "
-                f"{[samples, self.side.data_spec.classes]}"
+                f"{self.address}: the server answered with shape {list(x.shape)}; expected {wanted}"
             )
         return x
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import decode
-from cutlayer.errors import CutlayerError, MessageError
+from cutlayer.errors import CutlayerError, DataError, MessageError
 from cutlayer.inference.batcher import Batcher, Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import INFERENCE, InferenceService
@@ -43,8 +43,11 @@ class ServerSide:
 
     def __init__(self, trained: Trained, samples: int, metrics: Metrics | None = None) -> None:
         side = ClientSide.of(trained)
-        data_spec = trained.data_spec
-        blank = torch.zeros(1, *data_spec.shape, dtype=torch.uint8 if data_spec.pixels else torch.float32)
+        blank = trained.data_spec.form.zeros(1)[0]
+        if not isinstance(blank, Tensor):
+            raise DataError(
+                "a model with several inputs cannot be served yet; its samples are no single tensors"
+            )
         self.shape = tuple(side.smash(blank).shape[1:])
         self.max_elements = samples * torch.Size(self.shape).numel()
         self.digest = side.digest

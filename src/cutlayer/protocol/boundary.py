@@ -9,7 +9,7 @@ and the others go on. No message ends the server.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import TracebackType
@@ -23,7 +23,8 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.values import check_number, check_values
-from cutlayer.tasks.base import Task
+from cutlayer.tasks import Task
+from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.types import (
     Gradient,
     Labels,
@@ -34,6 +35,7 @@ from cutlayer.wire.messages.types import (
     Share,
     Smashed,
     State,
+    Sums,
     SyncUp,
 )
 from cutlayer.wire.transport import Transport
@@ -100,6 +102,8 @@ class Boundary:
                 raise MessageError(f"{labels.count} labels for {samples} samples")
             smashed = self._tensor(message, self._agreed.smashed, samples)
             targets = self._task.unpack(labels.body, labels.count)
+            if targets.is_floating_point():
+                check_values(targets, self._codecs.max_value, "targets")
         return smashed, targets, (message.size, labels.size)
 
     def tensor(
@@ -140,8 +144,12 @@ class Boundary:
                 check_number(report.error, "the compression error")
         return report
 
-    def scores(self, client: int, number: int, samples: int) -> Scores:
-        """U-shape: how the evaluator's tail did on a test batch of so many samples."""
+    def scores(self, client: int, number: int, samples: int) -> Sequence[float]:
+        """U-shape: how the evaluator's tail did on a test batch of so many samples, as sums of the task."""
+        if self._task is None:
+            raise MessageError("scores where none are expected")
+        if not isinstance(self._task, Classification):
+            return self._sums(self._task, client, number, samples)
         scores = self.receive(client, number, Scores)
         with self.blame(client):
             if not 0 <= scores.top1 <= scores.top5 <= scores.samples == samples:
@@ -149,7 +157,20 @@ class Boundary:
                     f"{scores.top1} and {scores.top5} right of {scores.samples}, where {samples} were asked"
                 )
             check_number(scores.loss, "the summed test loss", low=-_LARGEST, high=_LARGEST)
-        return scores
+        return scores.loss, scores.top1, scores.top5
+
+    def _sums(self, task: Task, client: int, number: int, samples: int) -> Sequence[float]:
+        message = self.receive(client, number, Sums)
+        with self.blame(client):
+            if message.samples != samples:
+                raise MessageError(f"sums of {message.samples} samples, where {samples} were asked")
+            if len(message.body) != 8 * len(task.sum_names):  # before a list of that size is made
+                raise MessageError(
+                    f"{len(message.body)} bytes of sums; the {len(task.sum_names)} sums of this task take "
+                    f"{8 * len(task.sum_names)}"
+                )
+            task.check_sums(message.values, samples)
+        return message.values
 
     def state(self, client: int, number: int, *, complete: bool = True) -> dict[str, Tensor]:
         """What a client has learned, by name; with `complete`, all of it and not only what is its own."""

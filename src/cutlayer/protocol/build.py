@@ -5,21 +5,43 @@ The training core takes these plain values; here, and in `training` and `client`
 
 import copy
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
 from cutlayer.config.schema import Config, TrainConfig
-from cutlayer.data import Augment, Dataset, load_both, partition
+from cutlayer.data import Augment, DataForm, DataSource, load_both, partition_data
 from cutlayer.data.federated import FederatedData
-from cutlayer.models import AllowedModels, build, cut_module
+from cutlayer.errors import ModelError
+from cutlayer.models import MODELS, AllowedModels, build, cut_module
 from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
-from cutlayer.tasks.base import Task
-from cutlayer.tasks.classification import Classification
+from cutlayer.tasks import AllowedTasks, Target, Task
+from cutlayer.tasks import build as build_task
+
+# What the target columns of a table are to each task.
+_TARGET_KINDS = {"classification": "classes", "multilabel": "bits", "regression": "floats"}
+
+
+def load_settings(config: Config) -> dict[str, Any]:
+    """The settings of `load` that follow from those of a run, wherever the data are."""
+    settings = config.data
+    target = settings.target
+    ignore = config.task.options.get("ignore")
+    return {
+        "size": settings.size,
+        "target": () if target is None else (target,) if isinstance(target, str) else target,
+        "features": settings.features or (),
+        "target_kind": _TARGET_KINDS.get(config.task.name, "auto"),
+        "tokens": settings.tokens,
+        "context": settings.context,
+        "classes": settings.classes,
+        "ignore": ignore if isinstance(ignore, int) else None,
+    }
 
 
 def prepare_data(config: Config) -> FederatedData:
@@ -28,28 +50,38 @@ def prepare_data(config: Config) -> FederatedData:
     train, test = load_both(
         settings.source,
         root=settings.root,
-        size=settings.size,
         limit=settings.limit,
         cache_dir=settings.cache_dir,
+        lazy=settings.lazy,
+        **load_settings(config),
     )
-    parts = partition(settings.partition, train.labels, config.train.clients, config.seed)
-    return FederatedData(train, test, Augment.of(train, settings.augment), parts)
+    return federate(config, train, test)
+
+
+def federate(config: Config, train: DataSource, test: DataSource) -> FederatedData:
+    """Share the training samples among the clients of a run."""
+    parts = partition_data(config.data.partition, train, config.train.clients, config.seed)
+    return FederatedData(train, test, Augment.of(train, config.data.augment), parts)
 
 
 def prepare_model(
-    config: Config, train: Dataset, allowed: AllowedModels | None = None
+    config: Config, train: DataSource, allowed: AllowedModels | None = None
 ) -> tuple[nn.Module, tuple[Part, ...]]:
     """Build the model for these data and cut it: the whole, and its parts, which share its weights.
 
     Only a caller whose settings are its own user's may allow any model: see `AllowedModels`.
     """
-    shape = train.shape
+    shape, form = train.shape, train.form
+    _check_takes(config.model.name, form)
     model = build(
         config.model.name,
-        classes=train.classes,
+        classes=form.outputs,
         width=config.model.width,
         in_channels=shape[0],
         image_size=shape[-1],
+        context=shape[0],
+        vocabulary=max(tensor.values for tensor in form.inputs),
+        options=config.model.options,
         seed=config.seed,
         allowed=allowed,
     )
@@ -62,9 +94,39 @@ def prepare_model(
     return model, cut(model, (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1])))
 
 
-def make_task(train: Dataset) -> Task:
-    """What the model is trained for."""
-    return Classification(train.classes)
+def _check_takes(name: str, form: DataForm) -> None:
+    """Raise ModelError if a built-in model takes other samples than these."""
+    if name not in MODELS:
+        return
+    first = form.inputs[0]
+    tokens = len(form.inputs) == 1 and first.dtype == "int64" and len(first.shape) == 1
+    images = len(form.inputs) == 1 and first.dtype in ("uint8", "float32") and len(first.shape) == 3
+    takes, fits = ("sequences of tokens", tokens) if MODELS[name].tokens else ("images [C, H, W]", images)
+    if not fits:
+        given = ", ".join(tensor.describe() for tensor in form.inputs)
+        raise ModelError(
+            f"{name} takes {takes}, but samples are {given}. Choose another model, or give your own as "
+            "package.module:factory"
+        )
+
+
+def make_task(config: Config, train: DataSource, allowed: AllowedTasks | None = None) -> Task:
+    """What the model is trained for: as the settings say, or what the data suggest.
+
+    Only a caller whose settings are its own user's may allow any task: see `AllowedTasks`.
+    """
+    return build_task(config.task.name, target_of(train.form), config.task.options, allowed)
+
+
+def target_of(form: DataForm) -> Target:
+    """The form of targets, as tasks see it."""
+    target = form.target
+    if target.dtype == "float32":
+        return Target("floats", target.shape)
+    bits = target.dtype == "bool"
+    first = form.inputs[0]
+    sequence = first.dtype == "int64" and first.shape == target.shape
+    return Target("integers", target.shape, 2 if bits else target.values, bits, sequence)
 
 
 def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:

@@ -7,6 +7,7 @@ from typing import Any
 
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.federated import FederatedData
+from cutlayer.data.form import TensorForm
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.wire.messages.protobuf import message_class
@@ -54,6 +55,7 @@ def describe(data: FederatedData, client: int, settings: str) -> Any:
         mean=spec.mean,
         std=spec.std,
         size=spec.size or 0,
+        **({} if spec.target is None else _form_fields(spec)),
     )
 
 
@@ -71,4 +73,21 @@ def data_spec_of(clients: Sequence[Any]) -> DataSpec:
         std=tuple(first.std),
         size=first.size or None,
         samples=tuple(ready.samples for ready in clients),
+        inputs=tuple(map(_tensor_form, first.inputs)),
+        container=first.container or "tensor",
+        target=_tensor_form(first.target) if first.HasField("target") else None,
     )
+
+
+def _form_fields(spec: DataSpec) -> dict[str, Any]:
+    """The fields of a Ready that only data of other forms than images and features need."""
+    made = message_class("TensorForm")
+    forms = [
+        made(name=form.name, dtype=form.dtype, shape=form.shape, values=form.values)
+        for form in (*spec.form.inputs, spec.form.target)
+    ]
+    return {"inputs": forms[:-1], "target": forms[-1], "container": spec.container}
+
+
+def _tensor_form(message: Any) -> TensorForm:
+    return TensorForm(message.dtype, tuple(message.shape), message.values, message.name)

@@ -139,13 +139,16 @@ class AdaptiveRate(Rate):
 
 
 @torch.no_grad()
-def client_madds(parts: Sequence[nn.Module], example: Tensor) -> int:
+def client_madds(
+    parts: Sequence[nn.Module], example: Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+) -> int:
     """Multiply-adds of a client's parts for one sample: of all but the second, which is the server's."""
-    total, x = 0, example[:1]
+    total, x = 0, example
     for place, part in enumerate(parts):
         was = part.training
         with FlopCounterMode(display=False) as counter:
-            x = part.eval()(x)
+            part.eval()
+            x = part(x) if isinstance(x, Tensor) else part(**x) if isinstance(x, Mapping) else part(*x)
         part.train(was)
         total += counter.get_total_flops() // 2 if place != 1 else 0
     return total

@@ -5,12 +5,15 @@ buffers and the batch between forward and backward. If gradients are averaged ea
 same weights and can share one `ClientModel` in one process, so that a thousand of them fit in memory.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.split.vectors import assign, flatten, unflatten
+
+#: What a model takes: one tensor, or several by position or by name.
+ModelInputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -65,6 +68,17 @@ class ClientModel:
         self.optimizer.zero_grad()
 
 
+def call(part: nn.Module, inputs: ModelInputs) -> Tensor:
+    """What a model, or its first part, makes of a batch."""
+    if isinstance(inputs, Tensor):
+        found: Tensor = part(inputs)
+    elif isinstance(inputs, Mapping):
+        found = part(**inputs)
+    else:
+        found = part(*inputs)
+    return found
+
+
 class ClientHalf:
     """One client: computes smashed data from batches, and weight gradients from gradients of smashed data."""
 
@@ -76,11 +90,11 @@ class ClientHalf:
         self.gradients: list[Tensor | None] = []
         self._smashed: Tensor | None = None
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, inputs: ModelInputs) -> Tensor:
         """The smashed data of a batch. The autograd graph is kept until `backward`."""
         self.hang()
-        self._smashed = self.model.head(images)
-        return self._smashed.detach()
+        self._smashed = smashed = call(self.model.head, inputs)
+        return smashed.detach()
 
     def backward(self, gradient: Tensor) -> None:
         """Backpropagate the gradient of the smashed data into `gradients`, those of the head's weights."""

@@ -24,13 +24,13 @@ class Part(nn.Module):
         self._cut_last = last
         self._cut_forwards: dict[bool, Callable[..., Any]] = {}
 
-    def forward(self, *inputs: Any) -> Any:
-        """Compute what the whole model computes between this part's ends."""
+    def forward(self, *inputs: Any, **named: Any) -> Any:
+        """Compute what the whole model computes between this part's ends. The first takes keywords, too."""
         if not self._cut_first:
             inputs = tuple(_writable(x) for x in inputs)
         # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.
         try:
-            output = self._cut_forwards[self.training](self, *inputs)
+            output = self._cut_forwards[self.training](self, *inputs, **named)
         except ValueError as error:
             # PyTorch raises a plain ValueError, so it is recognised by its message.
             if "more than 1 value per channel" not in str(error):

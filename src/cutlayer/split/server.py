@@ -19,8 +19,8 @@ class Loss(Protocol):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean over a batch."""
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """That of each sample."""
+    def batch_losses(self, outputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The mean of each of several batches that went through the model as one."""
 
 
 class ServerHalf:
@@ -72,8 +72,7 @@ class ServerHalf:
         sizes = [len(batch) for batch in targets]
         together = torch.cat(list(smashed)).requires_grad_()
         with self._undone_unless_finite():
-            each = self.loss.losses(self.part(together), torch.cat(list(targets)))
-            means = torch.stack([part.mean() for part in torch.split(each, sizes)])
+            means = self.loss.batch_losses(self.part(together), torch.cat(list(targets)), sizes)
             losses: list[float] = [_finite(loss) for loss in means.detach().tolist()]
             mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
             gradients = torch.split(self._collect(mean, together, None, 1.0), sizes)

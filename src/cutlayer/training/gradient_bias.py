@@ -42,11 +42,12 @@ def track_bias(run: LocalRun) -> dict[str, Any]:
         for number in step.clients:
             client = run.clients.clients[number]
             codecs, place = client.codecs, (number, step.epoch, step.step)
-            images, labels = client.batch(step.epoch, step.step)
+            inputs, targets = client.batch(step.epoch, step.step)
             client.half.hang()
             head, *tail = client.half.model.parts
             seed = derive("track", run.config.seed, *place)
-            probe = Probe((head, run.server.half.part, *tail), images, labels, seed=seed >> 2)
+            parts = (head, run.server.half.part, *tail)
+            probe = Probe(parts, inputs, targets, loss=client.task.loss, seed=seed >> 2)
             true.append(probe.gradient())
             compressed.append(probe.gradient(codecs.up, codecs.down, seed=seed >> 2))
     g, h = mean_gradient(true), mean_gradient(compressed)

@@ -35,6 +35,7 @@ from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.vectors import assign
+from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training.build import make_mean_rule
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
@@ -114,16 +115,16 @@ class LocalRun:
         return whole.eval()
 
 
-def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
-    """Build a run as configured. `data` can be given by a caller who has loaded them already."""
+def local_run(config: Config, data: FederatedData | None = None, task: Task | None = None) -> LocalRun:
+    """Build a run as configured. `data` and `task` can be given by a caller who has them already."""
     data = prepare_data(config) if data is None else data
     whole, parts = prepare_model(config, data.train, ANY_MODEL)
-    halves, task = make_clients(config, parts), make_task(data.train)
+    halves, task = make_clients(config, parts), task or make_task(config, data.train, ANY_TASK)
     rate = _rates(config, data, parts)
     clients = LocalClients(
         [
             # The first client is the evaluator, who has the test set.
-            build_client(config, data, number, half, evaluator=number == 0, rate=rate(number))
+            build_client(config, data, number, half, task=task, evaluator=number == 0, rate=rate(number))
             for number, half in enumerate(halves)
         ],
         DataSpec.of(data),
@@ -157,6 +158,7 @@ def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callab
         raise ConfigError(
             "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
         )
-    madds = client_madds(parts, data.augment.test(data.train.images[:1]))
+    sample = data.train.batch(torch.zeros(1, dtype=torch.int64))[0]
+    madds = client_madds(parts, data.augment.test(sample))
     bounds, speed = RateBounds.parse(codecs.rate), config.link.device
     return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)

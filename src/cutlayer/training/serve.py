@@ -39,8 +39,9 @@ from cutlayer.protocol.state_form import StateForm
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
-from cutlayer.split.client import ClientHalf
+from cutlayer.split.client import ClientHalf, call
 from cutlayer.split.state import client_state
+from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
@@ -106,7 +107,8 @@ def remote_server(
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
+    parts = prepare_model(config, data.train, ANY_MODEL)[1]
+    task = make_task(config, data.train, ANY_TASK)
     half = make_client(config, parts)
     sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
     codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)
@@ -129,7 +131,7 @@ def remote_server(
         own_states=codecs.feeds_back or config.codec.follows_link,
         digest=digest(settings_for_clients(config)),
         steps_per_epoch=plan.steps_per_epoch,
-        largest_message=_largest_message(codecs, half),
+        largest_message=_largest_message(config, codecs, half, task),
         orders=orders,
         among_clients=config.train.aggregation != "server",
     )
@@ -162,10 +164,10 @@ def _aggregation(
 @torch.no_grad()
 def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, ...]]:
     """The shape of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
-    x = spec.preprocess().test(spec.placeholder_data().train.images[:1])
+    x: Any = spec.preprocess().test(spec.form.zeros(1)[0])
     shapes = []
     for part in parts[: len(parts) - 1 or 1]:
-        x = part.eval()(x)
+        x = call(part.eval(), x)
         part.train()
         shapes.append(tuple(x.shape[1:]))
     return shapes
@@ -178,12 +180,13 @@ def _largest_tensor(config: Config, shapes: list[tuple[int, ...]], parts: tuple[
     return max(learned, features * max(config.train.batch_size, config.train.evaluate_batch))
 
 
-def _largest_message(codecs: RunCodecs, half: ClientHalf) -> int:
-    """Bytes of the largest message that an honest client sends: a tensor as it is, or its whole state."""
+def _largest_message(config: Config, codecs: RunCodecs, half: ClientHalf, task: Task) -> int:
+    """Bytes of the largest message that an honest client sends: a tensor as it is, targets, or its state."""
     elements = codecs.max_elements or 0
     # Weights, buffers, error feedback, and at most two numbers that the optimizer keeps for each weight.
     state = 4 * sum(codecs.vector_sizes or ()) * 4 + len(to_bytes(client_state(half)))
-    return max(8 * elements, state) + (64 << 10)
+    targets = task.targets.size(max(config.train.batch_size, config.train.evaluate_batch))
+    return max(8 * elements, state, targets, 8 * len(task.sum_names)) + (64 << 10)
 
 
 class _Counted:

@@ -25,7 +25,7 @@ def test_eval_repeats_the_last_evaluation_exactly(run, request, which):
     folder = request.getfixturevalue(which)
     (found,) = json.loads(run("eval", folder, "--json").stdout)
     assert found["loss"] == last_epoch(folder)["test_loss"]
-    assert found["top1"] == last_epoch(folder)["accuracy"]
+    assert found["accuracy"] == last_epoch(folder)["accuracy"]
 
 
 def test_eval_tries_other_codecs(run, trained):

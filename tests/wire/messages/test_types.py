@@ -1,12 +1,6 @@
-import math
-
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cutlayer.errors import MessageError
-from cutlayer.tasks import classification as labels
 from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import (
@@ -24,6 +18,7 @@ from cutlayer.wire.messages.types import (
     Share,
     Smashed,
     State,
+    Sums,
     SyncDown,
     SyncUp,
 )
@@ -43,6 +38,7 @@ EXAMPLES: list[Message] = [
     State(7, b"safetensors"),
     Placeholder(7),
     Combine(7, Combine.pack_weights({0: 0.25, 2: 0.75}), 1, 2, 0.1, False, 0),
+    Sums(0, Sums.pack_values((12.5, 7.0)), 100),
 ]
 
 
@@ -86,20 +82,13 @@ def test_weights_keep_their_order_and_are_checked() -> None:
             _ = Combine(1, body, 0, 0, 0.1, True, 2).weights
 
 
-@given(st.integers(1, 1000), st.data())
-def test_labels_take_the_fewest_whole_bits(classes: int, data: st.DataObject) -> None:
-    given_ = data.draw(st.lists(st.integers(0, classes - 1), max_size=50))
-    packed = labels.pack(np.array(given_, dtype=np.int64), classes)
-    bits = max(1, math.ceil(math.log2(classes)))
-    assert len(packed) == math.ceil(len(given_) * bits / 8)
-    assert labels.unpack(packed, len(given_), classes).tolist() == given_
-
-
-def test_labels_from_others_are_checked() -> None:
-    with pytest.raises(MessageError, match="take 2 bytes"):
-        labels.unpack(b"\x00", 4, 10)
-    with pytest.raises(MessageError, match="classes 0 to 9"):
-        labels.unpack(b"\xf0", 2, 10)
+def test_sums_keep_every_bit_and_are_whole_numbers_of_bytes() -> None:
+    values = (0.1, -3.0, 2.0**60)
+    message = Sums(1, Sums.pack_values(values), 5)
+    assert len(message.body) == 24
+    assert message.values == values
+    with pytest.raises(MessageError, match="23 bytes are no list of numbers"):
+        _ = Sums(1, message.body[:-1], 5).values
 
 
 def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:

@@ -1,4 +1,4 @@
-"""`cutlayer compare`: accuracy against bytes, run by run."""
+"""`cutlayer compare`: metrics against bytes, run by run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cutlayer.report.run_summary import Summary
+    from cutlayer.tasks import Metric
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +28,7 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the accuracy and the traffic of runs.
+    """Compare the metrics and the traffic of runs.
 
     Runs that are still going are shown as far as they are.
 
@@ -47,25 +48,36 @@ def compare(
 
 
 def comparison(runs: list[Summary]) -> Table:
-    """Accuracy against bytes. The error is that of the smashed data under the codec."""
+    """Metrics against bytes. The error is that of the smashed data under the codec."""
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
     rates = any(run.rate != "fixed" for run in runs)
     columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
     words = len(columns)
-    columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
+    metrics = list(dict.fromkeys(metric for run in runs for metric in run.shown if not metric.minor))
+    columns += [
+        "epochs",
+        *(metric.name.replace("_", " ") for metric in metrics),
+        "best",
+        "error",
+        "smashed data up",
+        "vs float32",
+    ]
     columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
     rows = []
     for run in runs:
         row = [run.run, run.codec, *([run.rate] if rates else [])]
         row += [run.down_codec, run.sync_codec] if other else []
-        row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
+        row += [str(run.epochs), *(_value(metric, run.metrics.get(metric.name)) for metric in metrics)]
+        row += [_value(run.metric, run.best)]
         row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
         row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
-    return show.table("Accuracy against bytes", columns, rows, text=words)
+    mains = {run.metric.name for run in runs}
+    title = mains.pop().replace("_", " ") if len(mains) == 1 else "metrics"
+    return show.table(f"{title[0].upper()}{title[1:]} against bytes", columns, rows, text=words)
 
 
 def traffic_table(run: Summary) -> Table:
@@ -80,7 +92,13 @@ def traffic_table(run: Summary) -> Table:
             raw = run.raw_bytes.get(key, sent)
             rows.append([key.replace("/", ": "), *_compared(sent, None if unknown else raw)])
     rows.append(["all", *_compared(run.total, run.uncompressed)])
-    title = f"{run.epochs} epochs: accuracy {_percent(run.accuracy)}, best {_percent(run.best_accuracy)}"
+    said = [
+        f"{metric.name.replace('_', ' ')} {_value(metric, run.metrics[metric.name])}"
+        for metric in run.shown
+        if not metric.minor
+    ]
+    said.insert(1, f"best {_value(run.metric, run.best)}")
+    title = f"{run.epochs} epochs: {', '.join(said)}"
     if run.simulated_seconds is not None:
         title += f", {show.duration(run.simulated_seconds)} on the given link"
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
@@ -92,8 +110,8 @@ def _compared(sent: int, raw: int | None) -> list[str]:
     return [show.size(sent), show.size(raw), f"{raw / sent:.2f}x" if sent else "-"]
 
 
-def _percent(share: float) -> str:
-    return _number(share, ".2%")
+def _value(metric: Metric, value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else metric.text(value)
 
 
 def _number(value: float, form: str, unit: str = "") -> str:

@@ -11,11 +11,11 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.options import AsJson, Flag
-from cutlayer.commands.runs.model_check import build_for, usual_input
+from cutlayer.commands.runs.model_check import build_for, example, usual_input
 from cutlayer.errors import ModelError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from cutlayer.codecs import Codec
     from cutlayer.split import CutPoint
@@ -34,7 +34,10 @@ def register(app: typer.Typer) -> None:
 
 def cuts(
     model: Annotated[
-        str, typer.Argument(help="vgg19, resnet18, resnet34, tiny or package.module:factory", metavar="MODEL")
+        str,
+        typer.Argument(
+            help="vgg19, resnet18, resnet34, tiny, gpt, vit or package.module:factory", metavar="MODEL"
+        ),
     ],
     codec_spec: Annotated[
         str | None, Flag("--codec", help="also show the bytes under this codec", metavar="SPEC")
@@ -56,16 +59,14 @@ def cuts(
       cutlayer cuts vgg19 --codec ms:ratio=0.99,bits=2
       cutlayer cuts mypackage.nets:make --input 3x64x64 --json
     """
-    import torch
-
     from cutlayer.codecs import codec
     from cutlayer.split import cut_points
 
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
     chosen = codec(codec_spec) if codec_spec else None
-    points = cut_points(meta(built), torch.zeros(1, *sample, device="meta"))
-    signed = _signed(built, points, sample) if chosen is not None else {}
+    points = cut_points(meta(built), example(model, sample, device="meta"))
+    signed = _signed(built, points, example(model, sample)) if chosen is not None else {}
     rows = [_row(point, model, chosen, batch, signed.get(point.name, True)) for point in points]
     if as_json:
         show.print_json(rows)
@@ -102,7 +103,7 @@ def meta(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).to("meta")
 
 
-def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -> dict[str, bool]:
+def _signed(model: nn.Module, points: list[CutPoint], sample: Tensor) -> dict[str, bool]:
     """Which cuts carry negative values, which cost codecs a bit more: seen on one random sample."""
     import torch
 
@@ -117,9 +118,8 @@ def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -
 
     for point in points:
         modules[point.name].register_forward_hook(watch(point.name))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        model.eval()(torch.randn(1, *sample))
+    with torch.no_grad():
+        model.eval()(sample)
     return found
 
 

@@ -25,9 +25,9 @@ class RunSettings:
         None
     )
     recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None
-    model: Annotated[str | None, Flag(help="vgg19, resnet18, resnet34, tiny or package.module:factory")] = (
-        None
-    )
+    model: Annotated[
+        str | None, Flag(help="vgg19, resnet18, resnet34, tiny, gpt, vit or package.module:factory")
+    ] = None
     cut: Annotated[
         str | None, Flag(help="shallow, medium, deep or a module's name; for u-shaped two, as a,b")
     ] = None

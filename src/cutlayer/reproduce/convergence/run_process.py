@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
 from cutlayer.files import write_atomically
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
+from cutlayer.tasks import Metric
 from cutlayer.training import records
 from cutlayer.training.progress import Display, JsonLines
 from cutlayer.training.train import train
@@ -144,7 +145,7 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 class RecordPrinter(JsonLines):
     """Prints the records. If the pool that reads them is gone, the run ends at its next step."""
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         """Say how long the run is."""
         self._print({"kind": "begin", "epochs": epochs, "steps": steps, "done": done})
 

@@ -17,7 +17,7 @@ Every message carries the number of its step, so that late and repeated ones can
 
 import dataclasses
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
@@ -238,6 +238,29 @@ class Combine(_WithBody):
         return dict(_WEIGHT.iter_unpack(self.body))
 
 
+@dataclass(frozen=True, slots=True)
+class Sums(_WithBody):
+    """U-shape: what one batch of the test set adds to the sums that a task's metrics are made of.
+
+    Classification has Scores. The body is float64 numbers, little-endian, as many as the task has sums.
+    """
+
+    layout: ClassVar[str] = "I"
+    samples: int
+
+    @staticmethod
+    def pack_values(values: Sequence[float]) -> bytes:
+        """The body."""
+        return struct.pack(f"<{len(values)}d", *values)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The sums."""
+        if len(self.body) % 8:
+            raise MessageError(f"Sums: {len(self.body)} bytes are no list of numbers")
+        return struct.unpack(f"<{len(self.body) // 8}d", self.body)
+
+
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
     BeginStep,
@@ -253,6 +276,7 @@ TYPES: tuple[type[Message], ...] = (
     State,
     Placeholder,
     Combine,
+    Sums,
 )
 
 
