@@ -10,6 +10,7 @@ from cutlayer.data import Augment, Dataset
 from cutlayer.errors import MessageError
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.client import ClientHalf, ClientModel
+from cutlayer.split.tensors import call, main_output
 from cutlayer.tasks.base import Task
 from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed
 
@@ -42,8 +43,8 @@ class Evaluator:
         half = self._copy()
         span = slice(message.first, message.last)
         targets = self.test.labels[span]
-        smashed = half.model.head(self.augment.test(self.test.images[span]))
-        frame = self.codecs.up_evaluation.encode(smashed)
+        smashed = call(half.model.head, self.augment.test(self.test.images[span]))
+        frame = self.codecs.encode_evaluation(self.codecs.up, smashed)
         if half.model.tail is not None:
             self._open = (message.number, targets)
             return [Smashed(message.number, frame)]
@@ -63,7 +64,7 @@ class Evaluator:
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = tail(self.codecs.decode(message.body))
+        outputs = main_output(tail(self.codecs.decode_cut(message.body)))
         return Scores(message.number, len(targets), *self.task.score(outputs, targets))
 
     def _copy(self) -> ClientHalf:

@@ -1,0 +1,128 @@
+"""What need not cross a cut: values that the other side computes itself, from sizes or cheaper values.
+
+Position numbers, causal masks and other tensors made of sizes alone are made where they are needed. A mask
+over all pairs of tokens, made of the model's attention mask, is made again from that mask, which is smaller.
+This is known only of models that were traced by running them on an example (`cutlayer.split.tracing`).
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from cutlayer.split.trace import Trace
+
+_RANDOM = (
+    "rand",
+    "dropout",
+    "bernoulli",
+    "multinomial",
+    "normal",
+    "uniform",
+    "poisson",
+    "exponential",
+    "gumbel",
+)
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a node computes a size, which the other side knows from the shapes of what it gets."""
+    return "size" in node.meta or "part_of_size" in node.meta
+
+
+def cheaper_sources(trace: Trace, front: set[fx.Node], crossing: Sequence[fx.Node]) -> list[fx.Node]:
+    """The values that cross if those that can be are computed behind the cut, in the order of the graph."""
+    sources = _sources(trace)
+    private = data_inputs(trace, front)
+    chosen: set[fx.Node] = set()
+    for node in crossing:
+        origin = sources[node]
+        again = origin is not None and node.op != "placeholder" and not origin & private
+        if again and origin is not None and sum(_cost(n) for n in origin) < _cost(node):
+            chosen |= origin
+        else:
+            chosen.add(node)
+    # What is sent anyway serves for all that is made of it.
+    sent = {node for node in chosen if node.op == "placeholder"}
+    kept = {n for n in chosen if n in sent or not ((s := sources[n]) is not None and s and s <= sent)}
+    return [node for node in trace.graph.nodes if node in kept]
+
+
+def can_be_made(node: fx.Node) -> bool:
+    """Whether a node's operation gives the same wherever and however often it runs."""
+    if node.op == "get_attr":
+        return True
+    name = str(getattr(node.target, "__name__", node.target))
+    return node.op == "call_function" and not node.meta.get("mutates") and not any(r in name for r in _RANDOM)
+
+
+def _cost(node: fx.Node) -> int:
+    """Bits of a value on the wire, about."""
+    dtype: torch.dtype = node.meta["dtype"]
+    return int(node.meta["elements"]) * (32 if dtype.is_floating_point else 1)
+
+
+def _sources(trace: Trace) -> dict[fx.Node, frozenset[fx.Node] | None]:
+    """For each node the inputs of the model that it can be computed from alone; None if it cannot."""
+    changed = {
+        argument.meta.get("storage")
+        for node in trace.graph.nodes
+        if node.meta.get("mutates")
+        for argument in (*node.all_input_nodes[:1], node)
+    }
+    found: dict[fx.Node, frozenset[fx.Node] | None] = {}
+    for node in trace.graph.nodes:
+        if node.op == "placeholder":
+            found[node] = frozenset({node})
+        elif is_size(node):
+            found[node] = frozenset()
+        elif node.op == "get_attr":
+            found[node] = frozenset() if node.meta.get("unsaved") else None
+        elif node.op == "output" or not can_be_made(node) or node.meta.get("storage", 0) in changed:
+            found[node] = None
+        else:
+            known = [found[argument] for argument in node.all_input_nodes]
+            found[node] = None if None in known else frozenset().union(*(k for k in known if k is not None))
+    return found
+
+
+def data_inputs(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
+    """Inputs of the model that the client's weights are applied to: data that must not travel as they are.
+
+    Such an input, or what is made of it by reshaping, is the first argument of a module in front of the cut.
+    Masks and the like come behind it, or come as booleans.
+    """
+    if trace.check is None:
+        return {
+            node
+            for node in front
+            if node.op == "placeholder"
+            and any(
+                user in front and user.all_input_nodes[0] is node and not asks_size(user)
+                for user in node.users
+            )
+        }
+    sources = _sources(trace)
+    found: set[fx.Node] = set()
+    for node, origin in sources.items():
+        if node not in front or not origin or node.meta.get("dtype", torch.bool) is torch.bool:
+            continue
+        read = any(
+            user in front and sources[user] is None and user.all_input_nodes[0] is node for user in node.users
+        )
+        # A mask of floats that was made of integers: additions to scores.
+        made = node.op != "placeholder" and node.meta["dtype"].is_floating_point
+        if read and not (made and all(not n.meta["dtype"].is_floating_point for n in origin)):
+            found |= origin
+    return found
+
+
+def asks_size(node: fx.Node) -> bool:
+    """Whether a node of a symbolic trace asks for a size or type, or computes with such answers."""
+    if node.op == "call_method":
+        return node.target in ("size", "dim", "numel")
+    if node.op != "call_function":
+        return False
+    if node.target is getattr:
+        return node.args[1] in ("shape", "dtype", "device", "ndim")
+    return bool(node.all_input_nodes) and all(asks_size(argument) for argument in node.all_input_nodes)
