@@ -70,6 +70,7 @@ def behind(trace: Trace, name: str) -> Crossing:
         raise CutError(f"what '{name}' returns is not what the model goes on with.")
     if not _computes(node for node in trace.graph.nodes if node not in front):
         raise CutError(f"nothing comes after '{name}', so the part behind the cut would be empty.")
+    _refuse_data(trace, front, crossing, f"behind '{name}'")
     return Crossing(front, crossing)
 
 
@@ -79,6 +80,7 @@ def before(trace: Trace, name: str) -> Crossing:
     crossing = _crossing(trace, front, f"in front of '{name}'")
     if not _computes(front):
         raise CutError(f"nothing comes before '{name}', so the part in front would be empty.")
+    _refuse_data(trace, front, crossing, f"in front of '{name}'")
     return Crossing(front, crossing)
 
 
@@ -166,17 +168,20 @@ def _crossing(trace: Trace, front: set[fx.Node], where: str) -> list[fx.Node]:
             f"the size {asked[0].name} is asked for on one side of a cut {where} and needed on the other. "
             "Ask for it where it is needed, or give cut an example of the model's input."
         )
-    # What the client's modules read is its data; what only the other side reads, that side has to get.
-    data = [node for node in found if node in data_inputs(trace, front)]
-    if data:
-        raise CutError(
-            f"the model's input {data[0].target} itself would cross a cut {where}: the data would leave the "
-            "client as they are. Cut where it is not needed any more, or let a layer of the client stand "
-            "between it and its later use."
-        )
     if not found:
         raise CutError(f"no value crosses a cut {where}.")
     return found
+
+
+def _refuse_data(trace: Trace, front: set[fx.Node], crossing: list[fx.Node], where: str) -> None:
+    data = [node for node in crossing if node in data_inputs(trace, front)]
+    if data:
+        raise CutError(
+            f"the model's input {data[0].target} itself would cross a cut {where}: data would leave the "
+            "client as they are. Cut where it is not needed any more, or let a layer of the client stand "
+            "between it and its later use. If it is a mask, give cut an example of the inputs, so that it is "
+            "known."
+        )
 
 
 def _computes(nodes: Iterable[fx.Node]) -> bool:

@@ -99,7 +99,7 @@ def _check_crossing(output: Any) -> None:
     for value in output.values() if isinstance(output, dict) else (output,):
         if not isinstance(value, (torch.Tensor, fx.Proxy)):
             raise CutError(
-                f"what crosses the cut must be tensors, but it is a {type(value).__name__}. "
+                f"what crosses the cut must be one tensor, but it is a {type(value).__name__}. "
                 "Cut behind the module that makes a tensor of it."
             )
 

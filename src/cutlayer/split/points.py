@@ -88,8 +88,8 @@ def cut_points(model: nn.Module, example: Any = None) -> list[CutPoint]:
     points = []
     for name in _outermost(trace, behind):
         crossing = behind(trace, name)
-        tensors = _tensors(crossing, meter, batch)
         parts = _try_divide(model, name, given)
+        tensors = None if parts is None else _tensors(crossing, parts[1].inputs, meter, batch)
         if parts is None or tensors is None:
             continue
         main = next((t for t in tensors if t.name == name.replace(".", "_")), tensors[0])
@@ -124,7 +124,8 @@ def valid_starts(model: nn.Module, example: Any = None) -> list[str]:
 def _trace(model: nn.Module, given: Example | None) -> Trace:
     if given is None:
         return trace_all(model)
-    if given.positional and transformers_example(model) is None:
+    masked = any(not tensor.is_floating_point() for tensor in list(given.tensors.values())[1:])
+    if given.positional and not masked and transformers_example(model) is None:
         try:
             return trace_all(model)
         except CutError:
@@ -132,10 +133,15 @@ def _trace(model: nn.Module, given: Example | None) -> Trace:
     return trace_blocks_by_example(model, given)
 
 
-def _tensors(crossing: Crossing, meter: "_Meter", batch: int) -> list[CutTensor] | None:
+def _tensors(
+    crossing: Crossing, names: tuple[str, ...], meter: "_Meter", batch: int
+) -> list[CutTensor] | None:
     """What crosses; None if it is not what can be sent: at least one float, the samples in front of each."""
     found = []
-    for name, node in zip(tensor_names(crossing.values), crossing.values, strict=True):
+    # Those of the parts; this trace goes into modules that the parts call whole.
+    if len(names) != len(crossing.values) or len(names) == 1:
+        names = tuple(tensor_names(crossing.values))
+    for name, node in zip(names, crossing.values, strict=True):
         value = meter.values[node]
         if value is None or value.dim() == 0 or value.shape[0] != batch:
             return None

@@ -48,7 +48,11 @@ class Program:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _read, (_write(self.graph), self.form)
+        # The form as an object of that form, whose leaves are numbers: PyTorch's own description of it has
+        # no stable way to be pickled.
+        form = self.form
+        shape = None if form is None else pytree.tree_unflatten(range(form.num_leaves), form)
+        return _read, (_write(self.graph), shape)
 
 
 @dataclass(frozen=True)
@@ -79,8 +83,9 @@ def _write(graph: fx.Graph) -> list[tuple[Any, ...]]:
     ]
 
 
-def _read(nodes: list[tuple[Any, ...]], form: Any) -> Program:
+def _read(nodes: list[tuple[Any, ...]], shape: Any) -> Program:
     """The program of a graph that `_write` gave."""
+    form = None if shape is None else pytree.tree_structure(shape)
     graph, made = fx.Graph(), list[fx.Node]()
 
     def resolve(value: Any) -> Any:

@@ -87,34 +87,29 @@ def _sources(trace: Trace) -> dict[fx.Node, frozenset[fx.Node] | None]:
 
 
 def data_inputs(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
-    """Inputs of the model that the client's weights are applied to: data that must not travel as they are.
+    """Inputs of the model that are the client's data and must not travel as they are.
 
-    Such an input, or what is made of it by reshaping, is the first argument of a module in front of the cut.
-    Masks and the like come behind it, or come as booleans.
+    Those are floats, and integers to which the client's weights are applied: such an input, or what is made
+    of it by reshaping, is the first argument of a module in front of the cut. Masks and the like come behind
+    it, or come as booleans. A symbolic trace knows no types, and takes all inputs for data.
     """
+    inputs = {node for node in trace.graph.nodes if node.op == "placeholder"}
     if trace.check is None:
-        return {
-            node
-            for node in front
-            if node.op == "placeholder"
-            and any(
-                user in front and user.all_input_nodes[0] is node and not asks_size(user)
-                for user in node.users
-            )
-        }
+        return inputs
+    found = {node for node in inputs if node.meta["dtype"].is_floating_point}
     sources = _sources(trace)
-    found: set[fx.Node] = set()
     for node, origin in sources.items():
-        if node not in front or not origin or node.meta.get("dtype", torch.bool) is torch.bool:
-            continue
-        read = any(
-            user in front and sources[user] is None and user.all_input_nodes[0] is node for user in node.users
-        )
-        # A mask of floats that was made of integers: additions to scores.
-        made = node.op != "placeholder" and node.meta["dtype"].is_floating_point
-        if read and not (made and all(not n.meta["dtype"].is_floating_point for n in origin)):
-            found |= origin
+        # A mask of floats is made of integers, too: additions to scores.
+        if node in front and origin and _is_integer(node):
+            read = (user for user in node.users if user in front and sources[user] is None)
+            if any(user.all_input_nodes[0] is node for user in read):
+                found |= origin
     return found
+
+
+def _is_integer(node: fx.Node) -> bool:
+    dtype = node.meta.get("dtype", torch.bool)
+    return dtype is not torch.bool and not dtype.is_floating_point
 
 
 def asks_size(node: fx.Node) -> bool:
