@@ -14,9 +14,7 @@ from cutlayer.split.part import Part, assemble
 from cutlayer.split.program import Program
 from cutlayer.split.recompute import asks_size, cheaper_sources, data_inputs, is_size
 from cutlayer.split.trace import Call, Trace, trace_around
-from cutlayer.split.tracing.by_example import trace_by_example
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
-from cutlayer.split.tracing.verify import verify
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,10 @@ def _by_symbols(model: nn.Module, names: list[str]) -> list[Part]:
 
 
 def _by_example(model: nn.Module, names: list[str], example: Example) -> list[Part]:
+    # Imported only here: what computes with symbolic sizes takes long to import.
+    from cutlayer.split.tracing.by_example import trace_by_example
+    from cutlayer.split.tracing.verify import verify
+
     traces = {mode: trace_by_example(model, names, example, training=mode) for mode in (True, False)}
     constants = _steady_constants(list(traces.values()))
     parts = assemble(model, _programs(traces, names), constants, traces[False].check, example.fixed)

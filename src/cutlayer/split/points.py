@@ -15,7 +15,6 @@ from cutlayer.split.divide import Crossing, before, behind, divide, tensor_names
 from cutlayer.split.part import assemble
 from cutlayer.split.program import Program
 from cutlayer.split.trace import Trace, set_mode, trace_all, unchanged
-from cutlayer.split.tracing.by_example import trace_blocks_by_example
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 
 
@@ -130,6 +129,8 @@ def _trace(model: nn.Module, given: Example | None) -> Trace:
             return trace_all(model)
         except CutError:
             pass
+    from cutlayer.split.tracing.by_example import trace_blocks_by_example  # takes long to import
+
     return trace_blocks_by_example(model, given)
 
 

@@ -7,24 +7,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import sympy
 import torch
 from torch import fx
-from torch.utils._sympy import functions
 
 from cutlayer.errors import CutError
 
-_ARITHMETIC: dict[Any, Callable[..., Any]] = {
-    sympy.Add: operator.add,
-    sympy.Mul: operator.mul,
-    sympy.Pow: operator.pow,
-    sympy.Max: max,
-    sympy.Min: min,
-    functions.Max: max,
-    functions.Min: min,
-    functions.FloorDiv: operator.floordiv,
-    functions.Mod: operator.mod,
-    functions.PythonMod: operator.mod,
+# By the names of sympy's classes: sympy is imported only when a model is traced by example.
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "Pow": operator.pow,
+    "Max": max,
+    "Min": min,
+    "FloorDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
 }
 
 
@@ -48,7 +45,7 @@ def write_size(graph: fx.Graph, expression: Any, symbols: Mapping[Any, fx.Node])
         return int(expression)
     if expression in symbols:
         return symbols[expression]
-    compute = _ARITHMETIC.get(expression.func)
+    compute = _ARITHMETIC.get(expression.func.__name__)
     if compute is None or not expression.args:
         raise CutError(
             f"forward uses the size {expression}, and {expression.func.__name__} cannot be computed behind "
@@ -91,7 +88,7 @@ class SizeCheck:
                 )
         for condition in self.assumed:
             # A size of 1 is computed as any other is. Only what forward asked of it itself is checked.
-            if condition.subs(sizes) == sympy.false:
+            if condition.subs(sizes) == False:  # noqa: E712, sympy's own
                 raise CutError(
                     f"the model takes another path for inputs of the shapes {[list(s) for s in given]}: it "
                     f"was cut where {condition}. Cut it with an example of such shapes."
@@ -100,4 +97,4 @@ class SizeCheck:
 
 
 def _is_symbol(value: Any) -> bool:
-    return isinstance(value, sympy.Symbol)
+    return bool(getattr(value, "is_Symbol", False))
