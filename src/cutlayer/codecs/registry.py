@@ -28,7 +28,8 @@ BUILT_IN: dict[str, type[Codec]] = {
     "ems": EntropyCodedMask,
 }
 # Integers travel under a codec of their own, which nobody chooses.
-_BY_ID = {cls.id: cls for cls in (*BUILT_IN.values(), PackedIntegers)}
+_BY_ID: dict[int, type[Codec]] = {cls.id: cls for cls in BUILT_IN.values()}
+_BY_ID[PackedIntegers.id] = PackedIntegers
 GROUP = "cutlayer.codecs"
 
 

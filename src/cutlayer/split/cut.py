@@ -8,7 +8,7 @@ from torch import nn
 from cutlayer.errors import CutError
 from cutlayer.split.divide import divide
 from cutlayer.split.part import Part
-from cutlayer.split.points import valid_ends, valid_starts
+from cutlayer.split.points import valid_cuts
 
 
 @overload
@@ -46,14 +46,14 @@ def cut(model: nn.Module, at: str | tuple[str, str], *, example: Any = None) -> 
     if len(names) not in (1, 2) or not all(isinstance(name, str) for name in names):
         raise CutError(f"at={at!r} is neither the name of a module nor a pair of names.")
     try:
-        return tuple(divide(model, *names, example=example))
+        return tuple(divide(model, names, example))
     except CutError as error:
         raise CutError(f"{error}{_advice(model, names, example)}") from error.__cause__
 
 
 def _advice(model: nn.Module, names: tuple[str, ...], example: Any) -> str:
     try:
-        ends, starts = valid_ends(model, example), valid_starts(model, example)
+        ends, starts = valid_cuts(model, example)
     except CutError:
         return ""  # the model as a whole cannot be traced, as the error says already
     known = [name for name, _ in model.named_modules(remove_duplicate=False) if name]

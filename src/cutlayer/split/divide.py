@@ -1,7 +1,7 @@
 """Divide a traced model into parts: find the graph nodes before a cut, and the values that cross it."""
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,9 +25,9 @@ class Crossing:
     values: list[fx.Node]
 
 
-def divide(model: nn.Module, end: str, start: str | None = None, example: Any = None) -> list[Part]:
-    """Divide a model behind the module `end` and, where given, in front of the module `start`."""
-    names = [_canonical(model, name) for name in (end, start) if name is not None]
+def divide(model: nn.Module, at: Sequence[str], example: Any = None) -> list[Part]:
+    """Divide a model behind the first module named and, where two are, in front of the second."""
+    names = [_canonical(model, name) for name in at]
     given = transformers_example(model) if example is None else example_of(model, example)
     if given is None or (given.positional and transformers_example(model) is None):
         try:

@@ -145,7 +145,7 @@ class CutLayer(nn.Module):
         return {name: value for name, value in self.__dict__.items() if name != "_number"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._number = _register(self)
 
 

@@ -73,7 +73,7 @@ class Part(nn.Module):
     def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
         names = self.inputs
         if len(inputs) == 1 and isinstance(inputs[0], dict) and not named:
-            inputs, named = (), inputs[0]
+            named, inputs = inputs[0], ()
         # A keyword that is None, or as it was when the model was cut, says nothing.
         given = {n: x for n, x in named.items() if x is not None and not _same(self._cut_fixed.get(n), x)}
         given = {**dict(zip(names, inputs, strict=False)), **given}

@@ -1,7 +1,7 @@
 """`cut_points`: the valid cuts of a model, with shapes, parameters and multiply-adds on each side."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,19 +87,18 @@ def cut_points(model: nn.Module, example: Any = None) -> list[CutPoint]:
     points = []
     for name in _outermost(trace, behind):
         crossing = behind(trace, name)
-        parts = _try_divide(model, name, given)
-        tensors = None if parts is None else _tensors(crossing, parts[1].inputs, meter, batch)
-        if parts is None or tensors is None:
+        names, counts = _sides(model, trace, name, crossing, given)
+        tensors = None if counts is None else _tensors(crossing, names, meter, batch)
+        if counts is None or tensors is None:
             continue
         main = next((t for t in tensors if t.name == name.replace(".", "_")), tensors[0])
         flops = max(meter.flops[node] for node in crossing.front)
-        client, server = (sum(p.numel() for p in part.parameters()) for part in parts)
         points.append(
             CutPoint(
                 name=name,
                 shape=main.shape,
-                client_parameters=client,
-                server_parameters=server,
+                client_parameters=counts[0],
+                server_parameters=counts[1],
                 client_madds=flops // (2 * batch),
                 server_madds=(meter.total - flops) // (2 * batch),
                 others=tuple(t for t in tensors if t is not main),
@@ -108,16 +107,12 @@ def cut_points(model: nn.Module, example: Any = None) -> list[CutPoint]:
     return points
 
 
-def valid_ends(model: nn.Module, example: Any = None) -> list[str]:
-    """Modules that a client part can end with: the valid values of `at` in `cut(model, at=...)`."""
+def valid_cuts(model: nn.Module, example: Any = None) -> tuple[list[str], list[str]]:
+    """Modules that a client part can end with, and those that the tail of a U-shape can begin with."""
     given = transformers_example(model) if example is None else example_of(model, example)
-    return [name for name in _outermost(_trace(model, given), behind) if _try_divide(model, name, given)]
-
-
-def valid_starts(model: nn.Module, example: Any = None) -> list[str]:
-    """Modules that the tail of a U-shaped cut can begin with."""
-    given = transformers_example(model) if example is None else example_of(model, example)
-    return _outermost(_trace(model, given), before)
+    trace = _trace(model, given)
+    ends = [n for n in _outermost(trace, behind) if _sides(model, trace, n, behind(trace, n), given)[1]]
+    return ends, _outermost(trace, before)
 
 
 def _trace(model: nn.Module, given: Example | None) -> Trace:
@@ -171,11 +166,38 @@ def _outermost(trace: Trace, side: _Side) -> list[str]:
     return [name for _, _, name in sorted(found)]
 
 
-def _try_divide(model: nn.Module, name: str, given: Example | None) -> list[Any] | None:
-    try:
-        return list(divide(model, name, example=given))
-    except CutError:
-        return None
+def _sides(
+    model: nn.Module, trace: Trace, name: str, crossing: Crossing, given: Example | None
+) -> tuple[tuple[str, ...], tuple[int, int] | None]:
+    """The names of what crosses a cut, and how many parameters are on each side; None if it is not valid."""
+    if trace.check is None:
+        try:
+            client, server = divide(model, [name], given)
+        except CutError:
+            return (), None
+        first, second = (sum(p.numel() for p in part.parameters()) for part in (client, server))
+        return server.inputs, (first, second)
+    # Each division would trace the model anew, which takes long by example. This trace calls the blocks
+    # whole, as the parts do.
+    behind_it = (node for node in trace.graph.nodes if node not in crossing.front)
+    sides = [_weights(model, nodes) for nodes in (crossing.front, behind_it)]
+    if sides[0].keys() & sides[1].keys():
+        return (), None
+    front = sum(sides[0].values())
+    return (), (front, sum(p.numel() for p in model.parameters()) - front)
+
+
+def _weights(model: nn.Module, nodes: Iterable[fx.Node]) -> dict[int, int]:
+    """The elements of each parameter that nodes read, by identity."""
+    found: dict[int, int] = {}
+    for node in nodes:
+        if node.op == "call_module":
+            found |= {id(p): p.numel() for p in model.get_submodule(str(node.target)).parameters()}
+        elif node.op == "get_attr" and not str(node.target).startswith("_cut_constant"):
+            holder, _, name = str(node.target).rpartition(".")
+            value = getattr(model.get_submodule(holder), name)
+            found |= {id(value): value.numel()} if isinstance(value, nn.Parameter) else {}
+    return found
 
 
 class _Meter(fx.Interpreter):

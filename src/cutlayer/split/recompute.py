@@ -5,7 +5,7 @@ over all pairs of tokens, made of the model's attention mask, is made again from
 This is known only of models that were traced by running them on an example (`cutlayer.split.tracing`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import fx
@@ -31,21 +31,32 @@ def is_size(node: fx.Node) -> bool:
 
 
 def cheaper_sources(trace: Trace, front: set[fx.Node], crossing: Sequence[fx.Node]) -> list[fx.Node]:
-    """The values that cross if those that can be are computed behind the cut, in the order of the graph."""
-    sources = _sources(trace)
-    private = data_inputs(trace, front)
-    chosen: set[fx.Node] = set()
-    for node in crossing:
-        origin = sources[node]
-        again = origin is not None and node.op != "placeholder" and not origin & private
-        if again and origin is not None and sum(_cost(n) for n in origin) < _cost(node):
-            chosen |= origin
+    """The values that cross if those that can be are computed behind the cut, in the order of the graph.
+
+    What is sent instead is an input of the model that is no data, or a boolean tensor, and is smaller.
+    """
+    computed, data = _sources(trace), data_inputs(trace, front)
+    cheapest: dict[fx.Node, frozenset[fx.Node] | None] = {}
+    for node in trace.graph.nodes:
+        if not computed[node]:  # it cannot be computed, or it is made of sizes alone
+            cheapest[node] = computed[node]
+            continue
+        back = [cheapest[argument] for argument in node.all_input_nodes]
+        further = None if None in back else frozenset().union(*(b for b in back if b is not None))
+        if node.op == "placeholder":
+            cheapest[node] = None if node in data else frozenset({node})
+        elif further is not None and (node.meta.get("dtype") is None or _cost(further) <= _cost([node])):
+            cheapest[node] = further
         else:
-            chosen.add(node)
-    # What is sent anyway serves for all that is made of it.
-    sent = {node for node in chosen if node.op == "placeholder"}
-    kept = {n for n in chosen if n in sent or not ((s := sources[n]) is not None and s and s <= sent)}
-    return [node for node in trace.graph.nodes if node in kept]
+            cheapest[node] = frozenset({node}) if node.meta.get("dtype") is torch.bool else further
+    sent: set[fx.Node] = set()
+    for node in crossing:
+        instead = cheapest[node]
+        if instead is None or (node.op != "placeholder" and _cost(instead) > _cost([node])):
+            sent.add(node)
+        else:
+            sent |= instead
+    return [node for node in trace.graph.nodes if node in sent]
 
 
 def can_be_made(node: fx.Node) -> bool:
@@ -56,10 +67,10 @@ def can_be_made(node: fx.Node) -> bool:
     return node.op == "call_function" and not node.meta.get("mutates") and not any(r in name for r in _RANDOM)
 
 
-def _cost(node: fx.Node) -> int:
-    """Bits of a value on the wire, about."""
-    dtype: torch.dtype = node.meta["dtype"]
-    return int(node.meta["elements"]) * (32 if dtype.is_floating_point else 1)
+def _cost(nodes: Iterable[fx.Node]) -> int:
+    """Bits on the wire, about: integers are mostly masks."""
+    floats = ((int(node.meta["elements"]), node.meta["dtype"].is_floating_point) for node in nodes)
+    return sum(elements * (32 if floating else 1) for elements, floating in floats)
 
 
 def _sources(trace: Trace) -> dict[fx.Node, frozenset[fx.Node] | None]:

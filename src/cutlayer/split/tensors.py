@@ -122,9 +122,9 @@ def divided(x: Tensors, by: float) -> Tensors:
 
 def concatenate(batches: Sequence[Tensors]) -> Tensors:
     """Several batches as one."""
-    first = batches[0]
-    if isinstance(first, dict):
-        return {name: torch.cat([batch[name] for batch in batches]) for name in first}  # type: ignore[call-overload]
+    named = [batch for batch in batches if isinstance(batch, dict)]
+    if named:
+        return {name: torch.cat([batch[name] for batch in named]) for name in named[0]}
     return torch.cat([tensor for batch in batches for tensor in tensors_of(batch)])
 
 
