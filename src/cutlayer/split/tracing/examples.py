@@ -54,16 +54,17 @@ def transformers_example(model: nn.Module) -> Example | None:
     config, main = getattr(model, "config", None), getattr(model, "main_input_name", None)
     if config is None or not isinstance(main, str):
         return None
-    names = _parameters(model)
+    names, device = _parameters(model), next(model.parameters()).device
     if main == "input_ids":
-        tokens = torch.zeros(2, 8, dtype=torch.int64)
+        tokens = torch.zeros(2, 8, dtype=torch.int64, device=device)
         tensors = {"input_ids": tokens}
         if "attention_mask" in names:
             tensors["attention_mask"] = torch.ones_like(tokens)
     elif main == "pixel_values" and hasattr(config, "image_size"):
         size = config.image_size
         height, width = (size, size) if isinstance(size, int) else (size[0], size[1])
-        tensors = {"pixel_values": torch.zeros(2, getattr(config, "num_channels", 3), height, width)}
+        channels = getattr(config, "num_channels", 3)
+        tensors = {"pixel_values": torch.zeros(2, channels, height, width, device=device)}
     else:
         return None
     return Example(tensors, False, _without_cache(model))
