@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from cutlayer.codecs import Codec
 from cutlayer.errors import InputError
 from cutlayer.split import CutLayer
-from cutlayer.split.client import ModelInputs, call
+from cutlayer.split.tensors import Inputs, call
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -74,7 +74,7 @@ class Probe:
     def __init__(
         self,
         parts: Sequence[nn.Module],
-        images: ModelInputs,
+        images: Inputs,
         labels: Tensor,
         *,
         loss: Loss = F.cross_entropy,

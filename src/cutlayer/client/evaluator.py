@@ -9,7 +9,8 @@ from torch import Tensor
 from cutlayer.data import Augment, DataSource
 from cutlayer.errors import MessageError
 from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.split.client import ClientHalf, ClientModel, call
+from cutlayer.split.client import ClientHalf, ClientModel
+from cutlayer.split.tensors import call, main_output
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed, Sums
@@ -43,7 +44,7 @@ class Evaluator:
         half = self._copy()
         inputs, targets = self.test.batch(torch.arange(message.first, message.last))
         smashed = call(half.model.head, self.augment.test(inputs))
-        frame = self.codecs.up_evaluation.encode(smashed)
+        frame = self.codecs.encode_evaluation(self.codecs.up, smashed)
         if half.model.tail is not None:
             self._open = (message.number, targets)
             return [Smashed(message.number, frame)]
@@ -63,7 +64,7 @@ class Evaluator:
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = tail(self.codecs.decode(message.body))
+        outputs = main_output(tail(self.codecs.decode_cut(message.body)))
         sums = self.task.sums(outputs, targets)
         if isinstance(self.task, Classification):
             loss, top1, top5 = sums

@@ -23,6 +23,7 @@ from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
+from cutlayer.split.tensors import elements, flat, floats
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.types import (
     Ask,
@@ -143,14 +144,15 @@ class SplitClient:
         torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
         smashed = self.half.forward(inputs)
         forwarded = perf_counter()
-        up = self.rate.choose(smashed.numel(), begin.epoch + begin.step / len(self.sampler))
+        count = elements(floats(smashed))
+        up = self.rate.choose(count, begin.epoch + begin.step / len(self.sampler))
         frame = self.codecs.encode(up, smashed, "up", *place)
-        self.rate.sent(len(frame), smashed.numel())
+        self.rate.sent(len(frame), count)
         encoded = perf_counter()
         self._open = step = _OpenStep(begin, targets, error=0.0 if self.codecs.exact else math.nan)
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
-            step.error = relative_error(smashed, self.codecs.decode(frame))
+            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame)))
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
@@ -165,7 +167,7 @@ class SplitClient:
         step = self._current(message)
         place = (self.client, step.begin.epoch, step.begin.step)
         began = perf_counter()
-        features = self.codecs.decode(message.body)
+        features = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
         torch.default_generator.manual_seed(derive("tail", self.sampler.seed, *place))
         loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
@@ -180,7 +182,7 @@ class SplitClient:
     def _on_gradient(self, message: Gradient) -> Iterable[Message]:
         step = self._current(message)
         began = perf_counter()
-        gradient = self.codecs.decode(message.body)
+        gradient = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
         self.half.backward(gradient)
         share = step.begin.share

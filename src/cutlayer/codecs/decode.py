@@ -11,6 +11,7 @@ from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import from_header
+from cutlayer.codecs.tensor_set.integers import decode_integers
 from cutlayer.codecs.tensors import target
 from cutlayer.errors import ChecksumError, PayloadError
 
@@ -70,6 +71,9 @@ def decode(
     if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
         raise ChecksumError("the checksum does not match: the bytes were changed on the way; send again")
     codec, side = from_header(header)
+    if header.dtype in frame.INTEGERS:
+        found = decode_integers(Reader(view, header, kernels, side))
+        return found.to(place) if into is None else into.copy_(found)
     expected = codec.payload_bytes(header.shape, header.signed) if codec.fixed_size else header.payload_bytes
     if expected != header.payload_bytes:
         raise PayloadError(

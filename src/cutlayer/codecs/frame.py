@@ -25,6 +25,8 @@ DEFAULT_LIMIT = 1 << 28
 SIGNED = 1
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_NUMBERED = DTYPES + INTEGERS
 _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 
@@ -60,13 +62,13 @@ def build(
         0,
         VERSION,
         codec_id,
-        DTYPES.index(dtype),
+        _NUMBERED.index(dtype),
         SIGNED if signed else 0,
         len(shape),
         len(block),
         payload,
     )
-    return fixed + b"".join(map(_varint, shape)) + block
+    return fixed + b"".join(map(varint, shape)) + block
 
 
 def view(frame: Buffer) -> memoryview:
@@ -96,7 +98,7 @@ def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
     if len(data) < _FIXED.size:
         raise TruncatedFrameError(f"the header takes {_FIXED.size} bytes, only {len(data)} are there")
     _, _, _, codec_id, dtype, flags, rank, block_size, payload = _FIXED.unpack_from(data)
-    if dtype >= len(DTYPES):
+    if dtype >= len(_NUMBERED):
         raise HeaderError(f"dtype {dtype} is unknown")
     if flags & ~SIGNED:
         raise HeaderError(f"flags {flags:#x} are set that version {VERSION} does not define")
@@ -110,7 +112,7 @@ def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
         raise TrailingBytesError(f"{len(data) - start - payload} bytes follow the end of the frame")
     return Header(
         codec_id,
-        DTYPES[dtype],
+        _NUMBERED[dtype],
         bool(flags & SIGNED),
         shape,
         bytes(data[offset:start]),
@@ -124,13 +126,33 @@ def stated_checksum(data: memoryview) -> int:
     return int.from_bytes(data[CHECKED_FROM - 4 : CHECKED_FROM], "little")
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """An unsigned number in LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def read_varint(data: memoryview, offset: int) -> tuple[int, int]:
+    """A number in LEB128 in its shortest form, and the offset behind it."""
+    value = shift = 0
+    while True:
+        if offset >= len(data):
+            raise TruncatedFrameError("the bytes end within a number")
+        byte = data[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+        if shift > 63:
+            raise HeaderError("a number does not fit 64 bits")
+    if byte == 0 and shift > 7:
+        raise HeaderError("a number is not in its shortest form")
+    return value, offset
 
 
 def _shape(data: memoryview, rank: int, limit: int) -> tuple[tuple[int, ...], int]:

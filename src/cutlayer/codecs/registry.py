@@ -7,13 +7,14 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.base import NAMED, Codec
 from cutlayer.codecs.dense import Dense
 from cutlayer.codecs.ems import EntropyCodedMask
-from cutlayer.codecs.frame import Header
+from cutlayer.codecs.frame import INTEGERS, Header
 from cutlayer.codecs.km import KMeans
 from cutlayer.codecs.ms import MaskEncodedSparsification
 from cutlayer.codecs.qu import Quantization
 from cutlayer.codecs.rk import RandomK
 from cutlayer.codecs.rt import RandomizedTopK
 from cutlayer.codecs.sp import Sparsification
+from cutlayer.codecs.tensor_set.integers import PackedIntegers
 from cutlayer.errors import HeaderError, SpecError, UnknownCodecError
 
 BUILT_IN: dict[str, type[Codec]] = {
@@ -26,7 +27,9 @@ BUILT_IN: dict[str, type[Codec]] = {
     "km": KMeans,
     "ems": EntropyCodedMask,
 }
-_BY_ID = {cls.id: cls for cls in BUILT_IN.values()}
+# Integers travel under a codec of their own, which nobody chooses.
+_BY_ID: dict[int, type[Codec]] = {cls.id: cls for cls in BUILT_IN.values()}
+_BY_ID[PackedIntegers.id] = PackedIntegers
 GROUP = "cutlayer.codecs"
 
 
@@ -66,6 +69,8 @@ def names() -> list[str]:
 def from_header(header: Header) -> tuple[Codec, bytes]:
     """The codec of a frame, and the bytes that follow its parameters in the header."""
     cls, block = _class_of(header)
+    if (cls is PackedIntegers) != (header.dtype in INTEGERS):
+        raise HeaderError(f"a frame of {cls.name} cannot hold {header.dtype}")
     found: Codec
     found, side = fields.from_wire(cls, block)
     if len(side) != found.side_bytes():

@@ -204,6 +204,9 @@ class CodecConfig(_Section):
     up: CodecSpec = "ems:bpe=1.0"
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
+    tensors: dict[str, CodecSpec] = {}
+    """Where several tensors cross a cut: codecs of single ones by name, instead of `up` (and, at the second
+    cut of a U-shape, `down`). `cutlayer cuts` shows the names."""
     feedback: bool = True
     """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
     rate: Annotated[str, AfterValidator(_rate)] = "fixed"
@@ -347,6 +350,8 @@ class Config(_Section):
         for name in ("root", "cache_dir", "lazy"):
             del settings["data"][name]
         # Runs of releases without these settings go on, too.
+        if not self.codec.tensors:
+            del settings["codec"]["tensors"]
         if self.robust == RobustConfig():
             del settings["robust"]
         if self.task == TaskConfig():

@@ -14,15 +14,15 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
 from cutlayer.models import AllowedModels
 from cutlayer.protocol.admission import problem
-from cutlayer.protocol.build import prepare_model
-from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.protocol.build import make_codecs, prepare_model
+from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split import Part
+from cutlayer.split.tensors import Inputs, Tensors, call
 from cutlayer.training.load_run import Trained, open_run
 
 
@@ -91,15 +91,10 @@ class ClientSide:
         """U-shape: from the server's activations to logits."""
         return self.parts[1] if len(self.parts) > 1 else None
 
-    @property
-    def up(self) -> Codec:
-        """The codec of smashed data, without random choices."""
-        return codec_of(self.config.codec.up).deterministic()
-
-    @property
-    def down(self) -> Codec:
-        """U-shape: the codec of the server's activations."""
-        return codec_of(self.config.codec.down).deterministic()
+    @cached_property
+    def codecs(self) -> RunCodecs:
+        """The codecs of the run: `up` for smashed data, in a U-shape `down` for the server's activations."""
+        return make_codecs(self.config)
 
     @cached_property
     def digest(self) -> str:
@@ -110,12 +105,13 @@ class ClientSide:
         return hashlib.sha256(safetensors.torch.save(dict(sorted(state.items())))).hexdigest()
 
     @torch.no_grad()
-    def smash(self, images: Tensor) -> Tensor:
-        """The smashed data of samples as they are stored: uint8 images or features."""
-        expected, given = self.data_spec.shape, tuple(images.shape[1:])
+    def smash(self, images: Inputs) -> Tensors:
+        """The smashed data of samples as they are stored: uint8 images, features, or several tensors."""
+        expected = self.data_spec.shape
+        given = tuple(images.shape[1:]) if isinstance(images, Tensor) else expected
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        found: Tensor = self.head(self.data_spec.preprocess().test(images))
+        found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
         return found
 
 

@@ -6,7 +6,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -15,12 +15,12 @@ import grpc
 import torch
 from torch import Tensor
 
-from cutlayer.codecs import decode
 from cutlayer.errors import CutlayerError, MessageError, RefusedError, UnreachableError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import PREDICT
 from cutlayer.models import AllowedModels
 from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.split.tensors import Tensors, main_output, raw_bytes
 from cutlayer.training.load_run import Trained
 from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.grpc.gate import PUSHBACK
@@ -81,7 +81,8 @@ class RemoteModel:
         self.raw_bytes = 0
         self._lock = Lock()
         self._security = security or ClientSecurity()
-        self._codec = codec_of(codec).deterministic() if codec else self.side.up
+        codecs = self.side.codecs
+        self._codecs = replace(codecs, up=codec_of(codec), tensors={}) if codec else codecs
         self._channel = self._security.sync_channel(address, _CHANNEL)
         self._predict: Any = self._channel.unary_unary(
             PREDICT,
@@ -104,7 +105,7 @@ class RemoteModel:
             if len(waiting) >= 4:
                 yield self._answer(waiting.popleft())
             smashed = self.side.smash(piece)
-            frame = self._codec.encode(smashed)
+            frame = self._codecs.encode_evaluation(self._codecs.up, smashed)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
             waiting.append(_Asked(request, len(piece), self._ask(request)))
@@ -148,23 +149,25 @@ class RemoteModel:
     def _answer(self, asked: _Asked) -> Tensor:
         frame, samples = self._frame(asked), asked.samples
         # Logits have a size that is known before any memory is taken for them.
-        most = samples * self.side.data_spec.classes if self.side.tail is None else None
-        x = decode(frame) if most is None else decode(frame, max_elements=most)
+        classed = self.side.data_spec.form.classed
+        most = samples * self.side.data_spec.classes if classed and self.side.tail is None else None
+        answer = self._codecs.decode_cut(frame, most)
         if self.side.tail is not None:
-            self._count(frame, x)
-            x = self.side.tail(x)
+            self._count(frame, answer)
+            answer = self.side.tail(answer)
+        x = main_output(answer)
         # Other tasks than classification have outputs of other shapes.
-        wanted = [samples, self.side.data_spec.classes] if self.side.data_spec.form.classed else [samples]
-        if list(x.shape[: len(wanted)]) != wanted or (self.side.data_spec.form.classed and x.dim() != 2):
+        wanted = [samples, self.side.data_spec.classes] if classed else [samples]
+        if list(x.shape[: len(wanted)]) != wanted or (classed and x.dim() != 2):
             raise MessageError(
                 f"{self.address}: the server answered with shape {list(x.shape)}; expected {wanted}"
             )
         return x
 
-    def _count(self, frame: bytes, x: Tensor) -> None:
+    def _count(self, frame: bytes, x: Tensors) -> None:
         with self._lock:
             self.bytes += len(frame)
-            self.raw_bytes += 4 * x.numel()
+            self.raw_bytes += raw_bytes(x)
 
     def close(self) -> None:
         """End the connection."""

@@ -22,7 +22,9 @@ from cutlayer.errors import AbsentError, FrameError, LimitError, MessageError, R
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes
 from cutlayer.protocol.state_form import StateForm
+from cutlayer.protocol.tensor_forms import Forms, describe, misfit, most_elements
 from cutlayer.protocol.values import check_number, check_values
+from cutlayer.split.tensors import Tensors, apply, tensors_of
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.types import (
@@ -53,11 +55,12 @@ _LONGEST_STAGE, _LARGEST = 1e7, 1e12
 class Agreed:
     """What both ends have derived alike, so that a client's messages can be held against it.
 
-    Shapes are those of one sample. None where it is not known, as in one process.
+    Shapes are those of one sample; where several tensors cross a cut, each has one by its name, and a dtype.
+    None where it is not known, as in one process.
     """
 
-    smashed: tuple[int, ...] | None = None
-    tail_gradient: tuple[int, ...] | None = None
+    smashed: Forms | None = None
+    tail_gradient: Forms | None = None
     """U-shape: the gradient at the second cut."""
     dtype: torch.dtype = torch.float32
     state: StateForm | None = None
@@ -91,7 +94,7 @@ class Boundary:
         self._shares = shares
         self._decoding = decoding
 
-    def batch(self, client: int, number: int, samples: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    def batch(self, client: int, number: int, samples: int) -> tuple[Tensors, Tensor, tuple[int, int]]:
         """Smashed data of so many samples, their targets, and the bytes that each took."""
         message = self.receive(client, number, Smashed)
         labels = self.receive(client, number, Labels)
@@ -100,7 +103,7 @@ class Boundary:
                 raise MessageError("targets where none are expected")
             if labels.count != samples:  # before anything of that size is made
                 raise MessageError(f"{labels.count} labels for {samples} samples")
-            smashed = self._tensor(message, self._agreed.smashed, samples)
+            smashed = self._tensors(message, self._agreed.smashed, samples)
             targets = self._task.unpack(labels.body, labels.count)
             if targets.is_floating_point():
                 check_values(targets, self._codecs.max_value, "targets")
@@ -108,12 +111,12 @@ class Boundary:
 
     def tensor(
         self, client: int, number: int, kind: type[Smashed | Gradient], samples: int
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensors, int]:
         """Smashed data or a gradient of so many samples, and the bytes that it took."""
         message = self.receive(client, number, kind)
         agreed = self._agreed.smashed if kind is Smashed else self._agreed.tail_gradient
         with self.blame(client), self._decoding():
-            return self._tensor(message, agreed, samples), message.size
+            return self._tensors(message, agreed, samples), message.size
 
     def shared(self, client: int, number: int, share: Share) -> SyncUp | Placeholder:
         """What a client shares, not decoded yet."""
@@ -227,26 +230,24 @@ class Boundary:
         self._transport.fault(client, named)
         raise AbsentError(str(named)) from error
 
-    def _tensor(self, message: Smashed | Gradient, agreed: tuple[int, ...] | None, samples: int) -> Tensor:
+    def _tensors(self, message: Smashed | Gradient, agreed: Forms | None, samples: int) -> Tensors:
+        """What a message holds, if it has the form that was agreed on."""
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
-        most = None if agreed is None else samples * math.prod(agreed)
-        form = f"{samples} samples" if agreed is None else f"{[samples, *agreed]} of {self._agreed.dtype}"
-        wanted = f"its batch of step {message.number} has {form}"
+        dtype = self._agreed.dtype
+        wanted = f"its batch of step {message.number} has {describe(agreed, samples, dtype)}"
         try:
-            tensor = self._codecs.decode(message.body, most)
+            found = self._codecs.decode_cut(message.body, most_elements(agreed, samples))
         except LimitError as error:
             raise MessageError(f"{what}: {str(error).partition(';')[0]}; {wanted}") from error
-        if agreed is None:
-            right = bool(tensor.dim()) and len(tensor) == samples
-        else:
-            right = tuple(tensor.shape) == (samples, *agreed) and tensor.dtype == self._agreed.dtype
-        if not right:
-            raise MessageError(f"{what} of shape {list(tensor.shape)} of {tensor.dtype}; {wanted}")
-        check_values(tensor, self._codecs.max_value, what)
+        wrong = misfit(found, agreed, samples, dtype)
+        if wrong is not None:
+            raise MessageError(f"{what} of {wrong}; {wanted}")
+        for tensor in tensors_of(found):
+            check_values(tensor, self._codecs.max_value, what)
         clip = self._agreed.clip_smashed
         if clip and isinstance(message, Smashed):
-            tensor = tensor.clamp(-clip, clip)
-        return tensor
+            return apply(lambda t: t.clamp(-clip, clip) if t.is_floating_point() else t, found)
+        return found
 
 
 class _Blame(AbstractContextManager[None]):

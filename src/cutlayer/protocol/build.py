@@ -8,18 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.data import Augment, DataForm, DataSource, load_both, partition_data
 from cutlayer.data.federated import FederatedData
-from cutlayer.errors import ModelError
+from cutlayer.errors import ConfigError, ModelError
 from cutlayer.models import MODELS, AllowedModels, build, cut_module
 from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
+from cutlayer.split.tensors import apply_to_inputs
 from cutlayer.tasks import AllowedTasks, Target, Task
 from cutlayer.tasks import build as build_task
 
@@ -88,10 +89,29 @@ def prepare_model(
     if config.model.layout == "channels_last":
         # Convolutions follow the layout of their weights, whatever their input has.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    at = config.model.cut
+    at, example = config.model.cut, apply_to_inputs(_as_input, form.zeros(2)[0])
     if isinstance(at, str):
-        return model, cut(model, cut_module(config.model.name, at))
-    return model, cut(model, (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1])))
+        parts: tuple[Part, ...] = cut(model, cut_module(config.model.name, at), example=example)
+    else:
+        ends = (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1]))
+        parts = cut(model, ends, example=example)
+    _check_tensors(config, parts)
+    return model, parts
+
+
+def _as_input(stored: Tensor) -> Tensor:
+    """Two samples of the form that the model takes; pixels come to it as floats."""
+    dtype = torch.float32 if stored.dtype == torch.uint8 else stored.dtype
+    return torch.zeros(2, *stored.shape[1:], dtype=dtype)
+
+
+def _check_tensors(config: Config, parts: tuple[Part, ...]) -> None:
+    """Codecs of single tensors are for tensors that there are."""
+    names = {name for part in parts[1:] for name in part.inputs if len(part.inputs) > 1}
+    unknown = [name for name in config.codec.tensors if name not in names]
+    if unknown:
+        there = f"there are: {', '.join(sorted(names))}" if names else "one tensor crosses, under codec.up"
+        raise ConfigError(f"codec.tensors: no tensor {unknown[0]!r} crosses the cut; {there}")
 
 
 def _check_takes(name: str, form: DataForm) -> None:
@@ -173,6 +193,7 @@ def make_codecs(
         max_elements=max_elements,
         vector_sizes=vector_sizes,
         max_value=config.robust.max_value if of_others else None,
+        tensors={name: codec_of(spec) for name, spec in config.codec.tensors.items()},
     )
 
 

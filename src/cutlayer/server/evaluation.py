@@ -15,6 +15,7 @@ from cutlayer.aggregation.base import Round
 from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
+from cutlayer.split.tensors import main_output
 from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
 
 
@@ -84,8 +85,8 @@ def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> Se
     """What a batch adds to the sums of the task."""
     if server.plan.mode == "u-shaped":
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
-        frame = server.codecs.down_evaluation.encode(server.half.part(smashed))
+        frame = server.codecs.encode_evaluation(server.codecs.down, server.half.part(smashed))
         server.transport.send(evaluator, Smashed(number, frame))
         return server.boundary.scores(evaluator, number, samples)
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.sums(server.half.part(smashed), targets)
+    return server.task.sums(main_output(server.half.part(smashed)), targets)

@@ -19,6 +19,7 @@ from cutlayer.server.step_io import StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
+from cutlayer.split.tensors import Tensors, apply, concatenate, divide_batch, divided, floats, multiplied
 from cutlayer.wire.messages.types import Gradient, Smashed
 
 
@@ -138,7 +139,7 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
         if len(step.clients) == len(kept):
             raise error
         features = _fused_features(work, step, [kept[client] for client in step.clients])
-    _send_each(io, step, Smashed, list(features))
+    _send_each(io, step, Smashed, features)
     work.timeline.advance()
     step = io.gather_tensors(step, Gradient)
     weights = work.weights(step)
@@ -146,12 +147,12 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     with work.timed():
         # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
         # between has no gradient.
-        scaled = {c: g * w for (c, g), w in zip(gradients.items(), weights, strict=True)}
-        zeros = (torch.zeros_like(f) for f in features)
-        joined = torch.cat([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
-        back = torch.split(work.half.backward(0, joined), list(begun.samples))
+        scaled = {c: multiplied(g, w) for (c, g), w in zip(gradients.items(), weights, strict=True)}
+        zeros = (apply(torch.zeros_like, floats(f)) for f in features)
+        joined = concatenate([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
+        back = divide_batch(work.half.backward(0, joined), list(begun.samples))
     own = [b for c, b in zip(begun.clients, back, strict=True) if c in gradients]
-    _send_each(io, step, Gradient, [b / w for b, w in zip(own, weights, strict=True)])
+    _send_each(io, step, Gradient, [divided(b, w) for b, w in zip(own, weights, strict=True)])
     work.update(step)
     return step, []
 
@@ -177,8 +178,8 @@ def _one(work: ServerWork, io: StepIO, step: Step, client: int, weight: float) -
 
 
 def _fused(
-    work: ServerWork, step: Step, received: Mapping[int, tuple[Tensor, Tensor]]
-) -> tuple[list[float], list[Tensor]]:
+    work: ServerWork, step: Step, received: Mapping[int, tuple[Tensors, Tensor]]
+) -> tuple[list[float], list[Tensors]]:
     batches = [received[client] for client in step.clients]
     with work.seeded(step, step.clients[0]):
         return work.half.train_fused(
@@ -186,18 +187,18 @@ def _fused(
         )
 
 
-def _fused_features(work: ServerWork, step: Step, smashed: list[Tensor]) -> tuple[Tensor, ...]:
+def _fused_features(work: ServerWork, step: Step, smashed: list[Tensors]) -> list[Tensors]:
     with work.seeded(step, step.clients[0]):
-        return torch.split(work.half.forward(0, torch.cat(smashed)), list(step.samples))
+        return divide_batch(work.half.forward(0, concatenate(smashed)), list(step.samples))
 
 
-def _try_alone(work: ServerWork, io: StepIO, client: int, smashed: Tensor, targets: Tensor) -> None:
+def _try_alone(work: ServerWork, io: StepIO, client: int, smashed: Tensors, targets: Tensor) -> None:
     """Blame a client whose batch gives a loss that is not finite by itself. Nothing is kept of the pass."""
     with io.judged(client, smashed, work.half):
         work.half.train(smashed, targets)
     work.half.discard()
 
 
-def _send_each(io: StepIO, step: Step, kind: type[Smashed | Gradient], tensors: list[Tensor]) -> None:
+def _send_each(io: StepIO, step: Step, kind: type[Smashed | Gradient], tensors: list[Tensors]) -> None:
     for client, tensor in zip(step.clients, tensors, strict=True):
         io.send_down(step, client, kind, tensor)

@@ -5,15 +5,24 @@ buffers and the batch between forward and backward. If gradients are averaged ea
 same weights and can share one `ClientModel` in one process, so that a thousand of them fit in memory.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from cutlayer.split.tensors import (
+    Inputs,
+    Tensors,
+    apply,
+    call,
+    floats,
+    gradients_for,
+    like,
+    main_output,
+    received,
+    tensors_of,
+)
 from cutlayer.split.vectors import assign, flatten, unflatten
-
-#: What a model takes: one tensor, or several by position or by name.
-ModelInputs = Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -68,17 +77,6 @@ class ClientModel:
         self.optimizer.zero_grad()
 
 
-def call(part: nn.Module, inputs: ModelInputs) -> Tensor:
-    """What a model, or its first part, makes of a batch."""
-    if isinstance(inputs, Tensor):
-        found: Tensor = part(inputs)
-    elif isinstance(inputs, Mapping):
-        found = part(**inputs)
-    else:
-        found = part(*inputs)
-    return found
-
-
 class ClientHalf:
     """One client: computes smashed data from batches, and weight gradients from gradients of smashed data."""
 
@@ -88,15 +86,15 @@ class ClientHalf:
         # A batch-norm layer updates its buffers in place: clients that share a model need their own.
         self.buffers = [b.clone() for b in model.buffers()] if shared else model.buffers()
         self.gradients: list[Tensor | None] = []
-        self._smashed: Tensor | None = None
+        self._smashed: Tensors | None = None
 
-    def forward(self, inputs: ModelInputs) -> Tensor:
+    def forward(self, inputs: Inputs) -> Tensors:
         """The smashed data of a batch. The autograd graph is kept until `backward`."""
         self.hang()
         self._smashed = smashed = call(self.model.head, inputs)
-        return smashed.detach()
+        return apply(Tensor.detach, smashed)
 
-    def backward(self, gradient: Tensor) -> None:
+    def backward(self, gradient: Tensors) -> None:
         """Backpropagate the gradient of the smashed data into `gradients`, those of the head's weights."""
         smashed, self._smashed = self._smashed, None
         if smashed is None:
@@ -104,22 +102,26 @@ class ClientHalf:
         head = self.model.head_parameters
         tail = self.gradients if self.model.tail is not None else []
         found: Sequence[Tensor | None] = ()
-        if head and smashed.requires_grad:
-            found = torch.autograd.grad(smashed, head, gradient, allow_unused=True)
+        outputs, gradients = gradients_for(smashed, gradient)
+        if head and outputs:
+            found = torch.autograd.grad(outputs, head, gradients, allow_unused=True)
         self.gradients = [*(found or [None] * len(head)), *tail]
 
     def finish_forward(
-        self, features: Tensor, targets: Tensor, mean_loss: Callable[[Tensor, Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor]:
+        self, features: Tensors, targets: Tensor, mean_loss: Callable[[Tensor, Tensor], Tensor]
+    ) -> tuple[Tensor, Tensors]:
         """U-shape: run the tail on the server's features. The loss, and its gradient for the server."""
         if self.model.tail is None:
             raise RuntimeError("this client has no tail")
         self.hang()
-        features = features.detach().requires_grad_()
-        loss = mean_loss(self.model.tail(features), targets)
-        found = torch.autograd.grad(loss, [features, *self.model.tail_parameters], allow_unused=True)
-        self.gradients = list(found[1:])
-        return loss.detach(), found[0]
+        features = received(features)
+        loss = mean_loss(main_output(self.model.tail(features)), targets)
+        taken = floats(features)
+        inputs = tensors_of(taken)
+        found = torch.autograd.grad(loss, [*inputs, *self.model.tail_parameters], allow_unused=True)
+        self.gradients = list(found[len(inputs) :])
+        back = zip(found, inputs, strict=False)
+        return loss.detach(), like(taken, [torch.zeros_like(x) if g is None else g for g, x in back])
 
     def gradient_vector(self) -> Tensor:
         """The gradients of all weights as one vector, head first; missing ones are zeros.

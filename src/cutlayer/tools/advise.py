@@ -134,8 +134,8 @@ def feature_maps(model: nn.Module, inputs: Tensor, names: Iterable[str]) -> dict
 
 def candidates(points: Sequence[CutPoint]) -> list[CutPoint]:
     """The cuts to choose from. Without weights on its side a client would send its data; without any on the
-    server's side there is nothing to train there."""
-    return [p for p in points if p.client_parameters and p.server_parameters]
+    server's side there is nothing to train there. Cuts of several tensors are not measured."""
+    return [p for p in points if p.client_parameters and p.server_parameters and not p.others]
 
 
 def advise(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,13 @@ from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clien
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
+from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
-from cutlayer.split.client import ClientHalf, call
+from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state
+from cutlayer.split.tensors import call
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
@@ -110,12 +111,12 @@ def remote_server(
     parts = prepare_model(config, data.train, ANY_MODEL)[1]
     task = make_task(config, data.train, ANY_TASK)
     half = make_client(config, parts)
-    sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
-    codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)
+    sizes, forms = vector_sizes(half), _forms_at_cuts(spec, parts)
+    codecs = make_codecs(config, sizes, _largest_tensor(config, forms, parts), of_others=True)
     agreed = Agreed(
-        smashed=shapes[0],
+        smashed=forms[0],
         clip_smashed=config.robust.clip_smashed,
-        tail_gradient=shapes[-1],
+        tail_gradient=gradient_forms(forms[-1]),
         state=StateForm.of(half),
         loss_at_client=config.train.mode == "u-shaped",
     )
@@ -162,20 +163,21 @@ def _aggregation(
 
 
 @torch.no_grad()
-def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, ...]]:
-    """The shape of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
+def _forms_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[Forms]:
+    """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
     x: Any = spec.preprocess().test(spec.form.zeros(1)[0])
-    shapes = []
-    for part in parts[: len(parts) - 1 or 1]:
-        x = call(part.eval(), x)
+    forms = []
+    for i, part in enumerate(parts[: len(parts) - 1 or 1]):
+        part.eval()
+        x = part(x) if i else call(part, x)
         part.train()
-        shapes.append(tuple(x.shape[1:]))
-    return shapes
+        forms.append(forms_at(x))
+    return forms
 
 
-def _largest_tensor(config: Config, shapes: list[tuple[int, ...]], parts: tuple[Part, ...]) -> int:
+def _largest_tensor(config: Config, forms: list[Forms], parts: tuple[Part, ...]) -> int:
     """The most elements of any tensor that an honest client sends."""
-    features = max(math.prod(shape) for shape in shapes)
+    features = max(map(elements_of, forms))
     learned: int = sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
     return max(learned, features * max(config.train.batch_size, config.train.evaluate_batch))
 
