@@ -66,10 +66,10 @@ def plain(like: LocalRun) -> Callable[[], object]:
 
     def step() -> float:
         epoch, place = divmod(next(number), len(sampler))
-        indices = sampler.batch(epoch, place)
-        images = data.augment.train(data.train.images[indices], seed=0, client=0, epoch=epoch, step=place)
+        inputs, labels = data.train.batch(sampler.batch(epoch, place))
+        images = data.augment.train(inputs, seed=0, client=0, epoch=epoch, step=place)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), data.train.labels[indices])
+        loss = F.cross_entropy(model(images), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return float(loss.detach())

@@ -70,6 +70,7 @@ from cutlayer.wire.messages.types import (
     Share,
     Smashed,
     State,
+    Sums,
     SyncUp,
     field_names,
     pack,
@@ -86,6 +87,16 @@ MODES: dict[str, list[str]] = {
     "u-fused": [*U, "train.server_batching=fused"],
     "sync 2": ["train.sync=2"],
     "feedback": ["codec.sync=qu:bits=8"],
+    "language": [
+        *(
+            "data.context=8",
+            "model.name=gpt",
+            "model.blocks=2",
+            "model.heads=2",
+            'model.cut=["block1", "fc"]',
+        ),
+        "train.mode=u-shaped",
+    ],
 }
 NEVER = 1 << 30
 #: Models are built and clients compute one at a time: PyTorch's generator and torch.fx belong to the process.
@@ -106,6 +117,11 @@ def settings(mode: str, folder: Path) -> Config:
         "train.checkpoint_every=1",
         "codec.up=qu:bits=8",
     ]
+    if mode == "language":
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        text = folder.parent / "book.txt"
+        text.write_text("".join(chr(97 + (5 * i + i // 9) % 13) for i in range(700)))
+        common.append(f"data.source=text:{text}")
     return load(None, [*common, *MODES[mode]])
 
 
@@ -208,6 +224,11 @@ def _one(rng: random.Random, message: Message) -> bytes:
             [{"loss": float("nan")}, {"top1": 1 << 31}, {"samples": 0}, {"top5": 0, "top1": 1}]
         )
         return joined(pack(Scores(**values)))
+    if isinstance(message, Sums):
+        sums = list(message.values)
+        sums[rng.randrange(len(sums))] = rng.choice([float("nan"), float("inf"), -1.0, 1e300, 0.5])
+        body = rng.choice([Sums.pack_values(sums), message.body[:-8], message.body + bytes(8), b"", b"x"])
+        return joined(pack(Sums(message.number, body, rng.choice([message.samples, 0, 1 << 31]))))
     if isinstance(message, State):
         return joined(pack(State(message.number, _state(rng, message.body))))
     if isinstance(message, SyncUp):
