@@ -103,7 +103,7 @@ class ModelConfig(_Section):
     layout: Literal["channels_first", "channels_last"] = "channels_first"
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
     blocks: Count | None = None
-    """gpt and vit: how many transformer blocks."""
+    """gpt and vit: how many transformer blocks; mlp: how many layers before the last."""
     heads: Count | None = None
     """gpt and vit: how many heads share the width."""
     patch: Count | None = None
