@@ -23,6 +23,7 @@ from cutlayer.wire.messages.types import (
     Share,
     Smashed,
     State,
+    Sums,
     SyncUp,
     field_names,
     pack,
@@ -114,6 +115,11 @@ def lie(rng: random.Random, message: Message) -> bytes:
             [{"loss": float("nan")}, {"top1": 1 << 31}, {"samples": 0}, {"top5": 0, "top1": 1}]
         )
         return joined(pack(Scores(**values)))
+    if isinstance(message, Sums):
+        sums = list(message.values)
+        sums[rng.randrange(len(sums))] = rng.choice([float("nan"), float("inf"), -1.0, 1e300, 0.5])
+        body = rng.choice([Sums.pack_values(sums), message.body[:-8], message.body + bytes(8), b"", b"x"])
+        return joined(pack(Sums(message.number, body, rng.choice([message.samples, 0, 1 << 31]))))
     if isinstance(message, State):
         return joined(pack(State(message.number, _state(rng, message.body))))
     if isinstance(message, SyncUp):

@@ -44,6 +44,16 @@ MODES: dict[str, list[str]] = {
     "u-fused": [*U, "train.server_batching=fused"],
     "sync 2": ["train.sync=2"],
     "feedback": ["codec.sync=qu:bits=8"],
+    "language": [
+        *(
+            "data.context=8",
+            "model.name=gpt",
+            "model.blocks=2",
+            "model.heads=2",
+            'model.cut=["block1", "fc"]',
+        ),
+        "train.mode=u-shaped",
+    ],
 }
 NEVER = 1 << 30
 #: Seconds in which an honest client answers, also on a busy machine; and in which a sequence ends.
@@ -65,6 +75,11 @@ def settings(mode: str, folder: Path) -> Config:
         "train.checkpoint_every=1",
         "codec.up=qu:bits=8",
     ]
+    if mode == "language":
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        text = folder.parent / "book.txt"
+        text.write_text("".join(chr(97 + (5 * i + i // 9) % 13) for i in range(700)))
+        common.append(f"data.source=text:{text}")
     return load(None, [*common, *MODES[mode]])
 
 

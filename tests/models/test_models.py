@@ -22,6 +22,7 @@ SMALL = {
     "resnet34": {"image_size": 65, "in_channels": 3},  # the stem for large images
     "tiny": {"image_size": 8, "in_channels": 1},
     "gpt": {"context": 6, "vocabulary": 5, "options": {"blocks": 3, "heads": 2}},
+    "mlp": {"in_channels": 6},
     "vit": {"image_size": 8, "in_channels": 3, "options": {"blocks": 2, "heads": 2}},
 }
 
@@ -31,6 +32,8 @@ def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(1)
     if "context" in settings:
         x = torch.randint(5, (2, settings["context"]))
+    elif "image_size" not in settings:
+        x = torch.randn(2, settings["in_channels"])
     else:
         size = settings["image_size"]
         x = torch.randn(2, settings["in_channels"], size, size)

@@ -119,6 +119,15 @@ def test_pixels_that_are_ignored_count_nowhere() -> None:
         )
 
 
+def test_a_batch_in_which_nothing_counts_has_no_loss_and_no_gradient() -> None:
+    task = build("segmentation", Target("integers", (2,), 3), {"ignore": 9})
+    outputs = torch.randn(4, 3, 2, generator=RNG, requires_grad=True)
+    loss = task.loss(outputs, torch.full((4, 2), 9))
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert not bool(outputs.grad.any())
+
+
 def test_language() -> None:
     outputs, targets = torch.randn(20, 6, 9, generator=RNG), torch.randint(9, (20, 6), generator=RNG)
     task = build("auto", Target("integers", (6,), 9, sequence=True))

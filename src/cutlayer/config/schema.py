@@ -73,10 +73,10 @@ def _partition(spec: str) -> str:
 
 
 def _task(name: str) -> str:
-    if name != AUTO and name not in TASKS and ":" not in name:
-        near = difflib.get_close_matches(name, TASKS, 1)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose from {AUTO}, {', '.join(TASKS)}"
-        raise ValueError(f"no task {name!r}; {hint}, or give your own as package.module:Task")
+    # Installed packages may offer others; a name that is nearly that of a built-in task is a slip.
+    near = difflib.get_close_matches(name, TASKS, 1)
+    if name != AUTO and name not in TASKS and near:
+        raise ValueError(f"no task {name!r}; did you mean {near[0]!r}? Your own is package.module:Task")
     return name
 
 
@@ -103,7 +103,7 @@ class ModelConfig(_Section):
     layout: Literal["channels_first", "channels_last"] = "channels_first"
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
     blocks: Count | None = None
-    """gpt and vit: how many transformer blocks."""
+    """gpt and vit: how many transformer blocks; mlp: how many layers before the last."""
     heads: Count | None = None
     """gpt and vit: how many heads share the width."""
     patch: Count | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutlayer.data import ArrayDataset, Dataset, load
+from cutlayer.data import ArrayDataset, Dataset, Inputs, load
 from cutlayer.data.formats.decode import decode_all
 from cutlayer.data.formats.encoded import Record
 from cutlayer.data.formats.folder import SUFFIXES
@@ -47,7 +47,8 @@ def samples(source: str, data_spec: DataSpec, split: Split, root: str | Path, li
         )
     if not isinstance(found, Dataset | ArrayDataset) or len(found.form.inputs) != 1:
         raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
-    inputs, labels = found.batch(torch.arange(len(found)))
+    inputs: Inputs = found.images if isinstance(found, Dataset) else found.batch(torch.arange(len(found)))[0]
+    labels = found.labels
     if not isinstance(inputs, Tensor):
         raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
     # Labels of other classes say nothing about this model's predictions.

@@ -1,4 +1,4 @@
-"""The paper's models (VGG19, ResNet18, ResNet34), a tiny one, a GPT, a ViT, and a user's own, by name.
+"""The paper's models (VGG19, ResNet18, ResNet34), a tiny one, an MLP, a GPT, a ViT, and a user's own.
 
 Models are plain `nn.Module`s. Nothing here knows about parts, codecs, data or the network: a named cut is
 only the name of a module.

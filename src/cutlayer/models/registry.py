@@ -4,7 +4,7 @@ import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, NoReturn
+from typing import Literal, NamedTuple, NoReturn
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from cutlayer.errors import ModelError
 from cutlayer.models.allowed import AllowedModels
 from cutlayer.models.gpt import gpt
 from cutlayer.models.layers import initialise
+from cutlayer.models.mlp import mlp
 from cutlayer.models.resnet import resnet18, resnet34
 from cutlayer.models.tiny import tiny
 from cutlayer.models.user_model import build_user_model
@@ -37,8 +38,8 @@ class BuiltIn:
     smallest_image: int
     initialised: bool = False
     """Whether the factory has set the weights itself."""
-    tokens: bool = False
-    """Whether it takes sequences of tokens, not images."""
+    takes: Literal["images", "tokens", "features"] = "images"
+    """Images [C, H, W], sequences of tokens [T], or rows of features [F]."""
 
     def options(self) -> list[str]:
         """What can be set beside the width, and what the data say."""
@@ -53,7 +54,10 @@ MODELS: dict[str, BuiltIn] = {
     "resnet18": BuiltIn(resnet18, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
     "resnet34": BuiltIn(resnet34, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
     "tiny": BuiltIn(tiny, Cuts("layer1", "layer2", "layer3"), smallest_image=4),
-    "gpt": BuiltIn(gpt, Cuts("block1", "block2", "block3"), smallest_image=1, initialised=True, tokens=True),
+    "gpt": BuiltIn(
+        gpt, Cuts("block1", "block2", "block3"), smallest_image=1, initialised=True, takes="tokens"
+    ),
+    "mlp": BuiltIn(mlp, Cuts("layer1", "layer2", "layer3"), smallest_image=1, takes="features"),
     "vit": BuiltIn(vit, Cuts("block1", "block2", "block4"), smallest_image=4, initialised=True),
 }
 
@@ -109,7 +113,7 @@ def build(
             raise ModelError(
                 f"{name} needs images of at least {known.smallest_image} pixels a side, not {image_size}."
             )
-        if known.tokens and not vocabulary:
+        if known.takes == "tokens" and not vocabulary:
             settings |= {"context": context, "vocabulary": classes}
         surplus = [option for option in options or {} if option not in known.options()]
         if surplus:

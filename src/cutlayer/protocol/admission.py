@@ -25,7 +25,9 @@ MOST_SAMPLES = 1 << 24
 MOST_DIMENSIONS = 8
 MOST_INPUTS = 16
 # Of a vocabulary: a model has a row of weights for each.
-MOST_TOKENS = 1 << 20
+MOST_TOKENS = 1 << 18
+# Of a sequence of tokens: attention compares each with each.
+LONGEST_SEQUENCE = 1 << 14
 LONGEST_NAME = 256
 # Far below what any image has, and far above what float32 cannot divide by.
 SMALLEST_STD = 1e-9
@@ -83,6 +85,11 @@ def form_problem(spec: DataSpec) -> str | None:
             return "the name or the number of values of an input is impossible"
     if any(not tensor.shape for tensor in spec.inputs) or spec.inputs[0].shape != spec.shape:
         return f"the first input has another shape than {_short(spec.shape)}"
+    longest = max((t.shape[0] for t in spec.inputs if t.dtype == "int64" and len(t.shape) == 1), default=0)
+    if longest > LONGEST_SEQUENCE:
+        return f"sequences of {longest:,} tokens; a sample has at most {LONGEST_SEQUENCE:,}"
+    if spec.classes != spec.form.outputs:
+        return f"{spec.classes} classes, but targets that need {spec.form.outputs} outputs"
     return _target_problem(spec.target, spec.form)
 
 

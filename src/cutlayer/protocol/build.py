@@ -28,6 +28,14 @@ from cutlayer.tasks import build as build_task
 _TARGET_KINDS = {"classification": "classes", "multilabel": "bits", "regression": "floats"}
 
 
+# What built-in models take: in words, and as dtypes and dimensions.
+_TAKES = {
+    "images": ("images [C, H, W]", ("uint8", "float32"), 3),
+    "tokens": ("sequences of tokens [T]", ("int64",), 1),
+    "features": ("rows of float features [F]", ("float32",), 1),
+}
+
+
 def load_settings(config: Config) -> dict[str, Any]:
     """The settings of `load` that follow from those of a run, wherever the data are."""
     settings = config.data
@@ -118,14 +126,12 @@ def _check_takes(name: str, form: DataForm) -> None:
     """Raise ModelError if a built-in model takes other samples than these."""
     if name not in MODELS:
         return
+    words, dtypes, dimensions = _TAKES[MODELS[name].takes]
     first = form.inputs[0]
-    tokens = len(form.inputs) == 1 and first.dtype == "int64" and len(first.shape) == 1
-    images = len(form.inputs) == 1 and first.dtype in ("uint8", "float32") and len(first.shape) == 3
-    takes, fits = ("sequences of tokens", tokens) if MODELS[name].tokens else ("images [C, H, W]", images)
-    if not fits:
+    if len(form.inputs) > 1 or first.dtype not in dtypes or len(first.shape) != dimensions:
         given = ", ".join(tensor.describe() for tensor in form.inputs)
         raise ModelError(
-            f"{name} takes {takes}, but samples are {given}. Choose another model, or give your own as "
+            f"{name} takes {words}, but samples are {given}. Choose another model, or give your own as "
             "package.module:factory"
         )
 

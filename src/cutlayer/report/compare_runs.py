@@ -91,7 +91,7 @@ def _plots(epochs: dict[str, list[dict[str, Any]]], shown: dict[str, tuple[Metri
         x = Axis("smashed data up, MB", True)
         plots += [
             Plot(f"bytes{suffix}", f"{title} against bytes", "line", x, axis, by_bytes),
-            Plot(main.name, f"Test {title[0].lower()}{title[1:]}", "line", Axis("epoch"), axis, by_epoch),
+            Plot(main.name, f"Test {_words(main.name)}", "line", Axis("epoch"), axis, by_epoch),
             Plot(
                 f"time{suffix}", f"{title} against time", "line", Axis(f"{unit} on the link"), axis, by_time
             ),
@@ -113,7 +113,7 @@ def _further(epochs: dict[str, list[dict[str, Any]]], shown: dict[str, tuple[Met
             scored = [record for record in records if record.get(metric.name) is not None]
             values = [_scaled(metric, record[metric.name]) for record in scored]
             series.append(Series(name, [record["epoch"] for record in scored], values))
-        title = f"Test {_title(metric.name)[0].lower()}{_title(metric.name)[1:]}"
+        title = f"Test {_words(metric.name)}"
         axis = Axis(f"test {_column(metric, ', ')}")
         plots.append(Plot(metric.name, title, "line", Axis("epoch"), axis, series))
     return plots
@@ -127,9 +127,13 @@ def _column(metric: Metric, before: str = " ") -> str:
     return f"{metric.name.replace('_', ' ')}{before + '%' if metric.percent else ''}"
 
 
+def _words(name: str) -> str:
+    """A metric's name in a sentence: `mean iou`, MSE."""
+    return name.upper() if len(name) <= 3 else name.replace("_", " ")
+
+
 def _title(name: str) -> str:
-    words = name.replace("_", " ")
-    return words[0].upper() + words[1:]
+    return _words(name)[0].upper() + _words(name)[1:]
 
 
 def _by_kind(directories: Sequence[Path], names: dict[Path, str]) -> tuple[list[str], list[list[Any]]]:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from typing import Any
 
 from cutlayer.errors import TaskError
 from cutlayer.imports import import_by_name, is_import_name
 from cutlayer.tasks.base import Task
 
+#: Packages that a user installs offer their tasks under this group of entry points.
+GROUP = "cutlayer.tasks"
+
 
 @dataclass(frozen=True)
 class AllowedTasks:
-    """What may be taken for a task beside the built-in ones: by default nothing."""
+    """What may be taken for a task beside the built-in ones: by default what installed packages offer."""
 
     names: frozenset[str] = frozenset()
     """As `package.module:Task`."""
@@ -43,6 +47,12 @@ class AllowedTasks:
         """
         if name in self.tasks:
             return self.tasks[name]
+        for point in entry_points(group=GROUP):
+            if name in (point.name, point.value):
+                try:
+                    return point.load()
+                except Exception as error:  # the package's code: anything can come
+                    raise TaskError(f"the task {name!r} ({point.value}) cannot be loaded: {error}") from error
         if ":" not in name:
             return None
         if not is_import_name(name):
@@ -51,7 +61,8 @@ class AllowedTasks:
             raise TaskError(
                 f"the task {name!r} is not built in, and nothing was imported: its name comes from somebody "
                 f"else, and importing it runs its code here. If you know and trust it, allow it with "
-                f"--allow-task {name}, or in Python with tasks={{{name!r}: ...}}"
+                f"--allow-task {name}, or in Python with tasks={{{name!r}: ...}}; or install a package that "
+                f"offers it as an entry point of {GROUP}"
             )
         return import_by_name(name, TaskError)
 

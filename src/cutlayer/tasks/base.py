@@ -70,7 +70,8 @@ class Task(ABC):
 
     def batch_losses(self, outputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Tensor:
         """The mean loss of each of several batches that went through the model as one."""
-        pairs = zip(torch.split(outputs, list(sizes)), torch.split(targets, list(sizes)), strict=True)
+        parts = torch.split(tensor_of(outputs), list(sizes))
+        pairs = zip(parts, torch.split(targets, list(sizes)), strict=True)
         return torch.stack([self.loss(part, wanted) for part, wanted in pairs])
 
     def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:

@@ -87,8 +87,9 @@ class Segmentation(Task):
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """See `Task.loss`. The mean over pixels that count; 0 if none does."""
         logits, wanted = self._both(outputs, targets)
-        total = F.cross_entropy(logits, wanted, ignore_index=_IGNORED, reduction="sum")
-        return total / max(1, int((wanted != _IGNORED).sum()))
+        if self.ignore is not None and not bool((wanted != _IGNORED).any()):
+            return logits.sum() * 0  # a mean over nothing would not be a number
+        return F.cross_entropy(logits, wanted, ignore_index=_IGNORED)
 
     def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:
         """See `Task.sums`."""

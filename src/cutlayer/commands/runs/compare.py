@@ -77,7 +77,8 @@ def comparison(runs: list[Summary]) -> Table:
         rows.append(row)
     mains = {run.metric.name for run in runs}
     title = mains.pop().replace("_", " ") if len(mains) == 1 else "metrics"
-    return show.table(f"{title[0].upper()}{title[1:]} against bytes", columns, rows, text=words)
+    title = title.upper() if len(title) <= 3 else title[0].upper() + title[1:]
+    return show.table(f"{title} against bytes", columns, rows, text=words)
 
 
 def traffic_table(run: Summary) -> Table:

@@ -36,7 +36,7 @@ def cuts(
     model: Annotated[
         str,
         typer.Argument(
-            help="vgg19, resnet18, resnet34, tiny, gpt, vit or package.module:factory", metavar="MODEL"
+            help="vgg19, resnet18, resnet34, tiny, mlp, gpt, vit or package.module:factory", metavar="MODEL"
         ),
     ],
     codec_spec: Annotated[

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from cutlayer.split import Part
 
 # What the paper feeds the built-in models; others get CIFAR's shape.
-_INPUTS: dict[str, tuple[int, ...]] = {"resnet34": (3, 224, 224), "tiny": (1, 8, 8), "gpt": (128,)}
+_INPUTS: dict[str, tuple[int, ...]] = {
+    "resnet34": (3, 224, 224),
+    "tiny": (1, 8, 8),
+    "gpt": (128,),
+    "mlp": (16,),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,7 @@ def example(model: str, sample: tuple[int, ...], count: int = 1, device: str = "
 
     from cutlayer import models
 
-    if model in models.MODELS and models.MODELS[model].tokens:
+    if model in models.MODELS and models.MODELS[model].takes == "tokens":
         return torch.zeros(count, *sample, dtype=torch.int64, device=device)
     if device == "meta":
         return torch.zeros(count, *sample, device=device)
@@ -59,10 +64,8 @@ def build_for(
 
     allowed = allowed or models.ANY_MODEL
     if len(sample) != 3:
-        context = sample[0] if len(sample) == 1 else 1
-        return models.build(
-            model, classes=classes, width=width, context=context, options=options, allowed=allowed
-        )
+        row = {"context": sample[0], "in_channels": sample[0]} if len(sample) == 1 else {}
+        return models.build(model, classes=classes, width=width, options=options, allowed=allowed, **row)
     return models.build(
         model,
         classes=classes,

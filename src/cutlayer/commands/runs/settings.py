@@ -26,7 +26,7 @@ class RunSettings:
     )
     recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None
     model: Annotated[
-        str | None, Flag(help="vgg19, resnet18, resnet34, tiny, gpt, vit or package.module:factory")
+        str | None, Flag(help="vgg19, resnet18, resnet34, tiny, mlp, gpt, vit or package.module:factory")
     ] = None
     cut: Annotated[
         str | None, Flag(help="shallow, medium, deep or a module's name; for u-shaped two, as a,b")

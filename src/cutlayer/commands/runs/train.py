@@ -92,7 +92,7 @@ def train(
     show_result(result.directory, display)
     if display == "auto":
         show.say(f"The run is in {result.directory}. Next, for example:")
-        for command in ("eval", "predict", "export"):
+        for command in ("eval", "predict", "export") if loaded.train.form.classed else ("eval", "export"):
             show.say(f"  cutlayer {command} {result.directory}")
 
 
