@@ -166,6 +166,21 @@ def test_tokens_never_travel(tokens: tuple[Tensor, Tensor]) -> None:
         cut(Echo(), at="first", example=tokens)
 
 
+def test_data_do_not_cross_in_another_shape_either() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.flatten(1)
+            return self.b(self.a(x)) + x
+
+    for example in (None, torch.zeros(2, 2, 2)):
+        with pytest.raises(CutError, match="flatten, made of data, itself would cross"):
+            cut(Flat(), at="a", example=example)
+
+
 def test_deciding_by_values_names_the_operation(tokens: tuple[Tensor, Tensor]) -> None:
     class Deciding(Masked):
         def forward(self, ids: Tensor, mask: Tensor) -> Tensor:

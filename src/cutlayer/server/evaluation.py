@@ -6,8 +6,9 @@ from its training state. The traffic is counted on a meter of its own.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from cutlayer.aggregation.base import Round
 from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
-from cutlayer.split.tensors import main_output
+from cutlayer.split.tensors import Tensors, has_integers, main_output
 from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
 
 
@@ -83,9 +84,15 @@ def average_clients(server: SplitServer) -> Round:
 def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> tuple[float, int, int]:
     if server.plan.mode == "u-shaped":
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
-        frame = server.codecs.encode_evaluation(server.codecs.down, server.half.part(smashed))
+        frame = server.codecs.encode_evaluation(server.codecs.down, _run(server, evaluator, smashed))
         server.transport.send(evaluator, Smashed(number, frame))
         scores = server.boundary.scores(evaluator, number, samples)
         return scores.loss, scores.top1, scores.top5
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.score(main_output(server.half.part(smashed)), targets)
+    return server.task.score(main_output(_run(server, evaluator, smashed)), targets)
+
+
+def _run(server: SplitServer, evaluator: int, smashed: Tensors) -> Any:
+    # Integers may be indices that the model cannot use.
+    with server.boundary.blame(evaluator) if has_integers(smashed) else nullcontext():
+        return server.half.part(smashed)

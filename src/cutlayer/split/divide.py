@@ -12,7 +12,7 @@ from cutlayer.errors import CutError
 from cutlayer.split.extract import extract
 from cutlayer.split.part import Part, assemble
 from cutlayer.split.program import Program
-from cutlayer.split.recompute import asks_size, cheaper_sources, data_inputs, is_size
+from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size
 from cutlayer.split.trace import Call, Trace, trace_around
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 
@@ -176,13 +176,13 @@ def _crossing(trace: Trace, front: set[fx.Node], where: str) -> list[fx.Node]:
 
 
 def _refuse_data(trace: Trace, front: set[fx.Node], crossing: list[fx.Node], where: str) -> None:
-    data = [node for node in crossing if node in data_inputs(trace, front)]
-    if data:
+    leak = next((node for node in crossing if is_data(trace, front, node)), None)
+    if leak is not None:
+        what = f"input {leak.target}" if leak.op == "placeholder" else f"{leak.name}, made of data,"
         raise CutError(
-            f"the model's input {data[0].target} itself would cross a cut {where}: data would leave the "
-            "client as they are. Cut where it is not needed any more, or let a layer of the client stand "
-            "between it and its later use. If it is a mask, give cut an example of the inputs, so that it is "
-            "known."
+            f"the model's {what} itself would cross a cut {where}: data would leave the client before any of "
+            "its layers. Cut where it is not needed any more, or let a layer of the client stand between it "
+            "and its later use. If it is a mask, give cut an example of the inputs, so that it is known."
         )
 
 
