@@ -160,10 +160,25 @@ def test_keywords_and_what_says_nothing(tokens: tuple[Tensor, Tensor]) -> None:
 def test_tokens_never_travel(tokens: tuple[Tensor, Tensor]) -> None:
     class Echo(Masked):
         def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            return self.second(self.first(self.embed(ids))) * ids[..., None]
+
+    with pytest.raises(CutError, match=r"(input ids|made of data,) itself would cross"):
+        cut(Echo(), at="first", example=tokens)
+
+
+def test_what_is_made_of_data_late_is_made_by_the_client(tokens: tuple[Tensor, Tensor]) -> None:
+    class Padded(Masked):
+        def forward(self, ids: Tensor) -> Tensor:
             return self.second(self.first(self.embed(ids))) * (ids != 0)[..., None]
 
-    with pytest.raises(CutError, match="input ids itself would cross"):
-        cut(Echo(), at="first", example=tokens)
+    model = Padded().eval()
+    client, server = cut(model, at="first", example=tokens[:1])
+    crossing = client.eval()(tokens[0])
+    assert [(tuple(t.shape), t.dtype) for t in crossing.values()] == [
+        ((3, 5, 6), torch.float32),
+        ((3, 5), torch.bool),
+    ]
+    assert torch.equal(server.eval()(crossing), model(tokens[0]))
 
 
 def test_data_do_not_cross_in_another_shape_either() -> None:

@@ -12,7 +12,7 @@ from cutlayer.errors import CutError
 from cutlayer.split.extract import extract
 from cutlayer.split.part import Part, assemble
 from cutlayer.split.program import Program
-from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size
+from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size, made_of_data
 from cutlayer.split.trace import Call, Trace, trace_around
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 
@@ -66,6 +66,7 @@ def behind(trace: Trace, name: str) -> Crossing:
     if not all(_is_item(item) for item in items):
         items = []
     front.update(items)  # `module(x)[0]`: indexing a tuple belongs to the part that made it
+    front |= made_of_data(trace, front)
     crossing = _crossing(trace, front, f"behind '{name}'")
     made = {call.output, *items, *(n for n in front if _item_of(n, name))}
     if not made & set(crossing):
@@ -79,6 +80,7 @@ def behind(trace: Trace, name: str) -> Crossing:
 def before(trace: Trace, name: str) -> Crossing:
     """A cut before a module."""
     front = _nodes_to(trace, _only_call(trace, name).before)
+    front |= made_of_data(trace, front)
     crossing = _crossing(trace, front, f"in front of '{name}'")
     if not _computes(front):
         raise CutError(f"nothing comes before '{name}', so the part in front would be empty.")

@@ -118,6 +118,14 @@ def data_inputs(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def made_of_data(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
+    """What forward makes of data without weights, wherever it does: the client, who has them, computes it."""
+    if trace.check is None:
+        return set()
+    data = data_inputs(trace, front)
+    return {node for node, origin in _sources(trace).items() if origin and origin & data and node not in data}
+
+
 def is_data(trace: Trace, front: set[fx.Node], node: fx.Node) -> bool:
     """Whether a value that would cross a cut is the client's data, to which no weights were applied.
 
