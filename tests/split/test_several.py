@@ -294,6 +294,41 @@ def test_one_client_equals_plain_training(at: Any) -> None:
     assert equal(dict(split.state_dict()), dict(whole.state_dict()))
 
 
+class Tied(nn.Module):
+    """Reads and writes through one matrix, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Embedding(7, 6)
+        self.middle = nn.Linear(6, 6)
+        self.write = nn.Linear(6, 7, bias=False)
+        self.write.weight = self.read.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.write(self.middle(self.read(ids)).tanh())
+
+
+def test_head_and_tail_may_share_weights() -> None:
+    torch.manual_seed(0)
+    split, whole = Tied(), Tied()
+    whole.load_state_dict(split.state_dict())
+    client, server = halves(split, ("read", "write"))
+    assert client.model.parameter_names == ["read.weight"]
+    assert client.weight_vector().numel() == 42
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    for _ in range(3):
+        x, y = torch.randint(0, 7, (4,)), torch.randint(0, 7, (4,))
+        smashed = client.forward(x)
+        _, gradient = client.finish_forward(server.forward(0, smashed), y, F.cross_entropy)
+        client.backward(server.backward(0, gradient))
+        client.step(0.1)
+        server.update(0.1)
+        optimizer.zero_grad()
+        F.cross_entropy(whole(x), y).backward()
+        optimizer.step()
+    assert equal(dict(split.state_dict()), dict(whole.state_dict()))
+
+
 def test_fused_batches_of_several_tensors() -> None:
     client, server = halves(UNet(), "down2")
     x, y = torch.randn(4, 1, 8, 8), torch.randint(0, 3, (4, 8, 8))
