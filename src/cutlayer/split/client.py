@@ -112,10 +112,10 @@ class ClientHalf:
         head = self.model.head_parameters
         tail = self.gradients if self.model.tail is not None else []
         found: Sequence[Tensor | None] = ()
-        outputs, gradients = gradients_for(smashed, gradient)
+        outputs, given = gradients_for(smashed, gradient)
         if head and outputs:
-            found = torch.autograd.grad(outputs, head, gradients, allow_unused=True)
-        gradients = list(found or [None] * len(head))
+            found = torch.autograd.grad(outputs, head, given, allow_unused=True)
+        gradients: list[Tensor | None] = [*(found or [None] * len(head))]
         for place, tied in zip(self.model.tied, self._tied, strict=False):
             own = gradients[place]
             gradients[place] = tied if own is None else own if tied is None else own + tied
