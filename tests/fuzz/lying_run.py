@@ -187,13 +187,13 @@ class Bench:
     def data(self, mode: str) -> FederatedData:
         """The data of a mode's runs."""
         if mode not in self._data:
-            self._data[mode] = prepare_data(settings(mode, self.folder))
+            self._data[mode] = prepare_data(settings(mode, self.folder / "data"))
         return self._data[mode]
 
     def parts(self, mode: str) -> tuple[Part, ...]:
         """A model as a client of the mode gets it."""
         if mode not in self._parts:
-            self._parts[mode] = prepare_model(settings(mode, self.folder), self.data(mode).train)[1]
+            self._parts[mode] = prepare_model(settings(mode, self.folder / "data"), self.data(mode).train)[1]
         return copy.deepcopy(self._parts[mode])
 
     def expected(self, mode: str, without: int | None = None) -> dict[str, torch.Tensor]:

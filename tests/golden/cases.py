@@ -56,3 +56,13 @@ def cases() -> dict[str, tuple[str, torch.Tensor]]:
         "v1-ems-error-dct-plain.cut": ("ems:error=0.02,transform=dct", planes(False)),
         "v1-ems-bpe-dct-signed.cut": ("ems:bpe=12.0,transform=dct,values=float32", planes(True)),
     }
+
+
+def integers() -> dict[str, torch.Tensor]:
+    """Golden frames of integers by file name."""
+    i = torch.arange(105).view(3, 5, 7)
+    return {
+        "v1-integers-bool.cut": i % 3 == 0,
+        "v1-integers-int64.cut": i * 37 % 101 - 50,
+        "v1-integers-uint8-constant.cut": torch.full((4,), 200, dtype=torch.uint8),
+    }

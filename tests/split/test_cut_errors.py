@@ -138,8 +138,11 @@ def test_tied_across_the_cut(at: str) -> None:
     assert "No cut of this model is valid" in message
 
 
-def test_tied_between_head_and_tail() -> None:
-    assert "shared across the cut" in refusal(Tied(), ("read", "write"))
+def test_tied_between_head_and_tail_is_all_the_clients() -> None:
+    model, x = Tied(), torch.randn(3, 4)
+    head, body, tail = cut(model, at=("read", "write"))
+    assert torch.equal(tail(body(head(x))), model(x))
+    assert next(head.parameters()) is next(tail.parameters())
 
 
 def test_parameter_read_on_both_sides() -> None:

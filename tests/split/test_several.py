@@ -160,10 +160,40 @@ def test_keywords_and_what_says_nothing(tokens: tuple[Tensor, Tensor]) -> None:
 def test_tokens_never_travel(tokens: tuple[Tensor, Tensor]) -> None:
     class Echo(Masked):
         def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            return self.second(self.first(self.embed(ids))) * ids[..., None]
+
+    with pytest.raises(CutError, match=r"(input ids|made of data,) itself would cross"):
+        cut(Echo(), at="first", example=tokens)
+
+
+def test_what_is_made_of_data_late_is_made_by_the_client(tokens: tuple[Tensor, Tensor]) -> None:
+    class Padded(Masked):
+        def forward(self, ids: Tensor) -> Tensor:
             return self.second(self.first(self.embed(ids))) * (ids != 0)[..., None]
 
-    with pytest.raises(CutError, match="input ids itself would cross"):
-        cut(Echo(), at="first", example=tokens)
+    model = Padded().eval()
+    client, server = cut(model, at="first", example=tokens[:1])
+    crossing = client.eval()(tokens[0])
+    assert [(tuple(t.shape), t.dtype) for t in crossing.values()] == [
+        ((3, 5, 6), torch.float32),
+        ((3, 5), torch.bool),
+    ]
+    assert torch.equal(server.eval()(crossing), model(tokens[0]))
+
+
+def test_data_do_not_cross_in_another_shape_either() -> None:
+    class Flat(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = x.flatten(1)
+            return self.b(self.a(x)) + x
+
+    for example in (None, torch.zeros(2, 2, 2)):
+        with pytest.raises(CutError, match="flatten, made of data, itself would cross"):
+            cut(Flat(), at="a", example=example)
 
 
 def test_deciding_by_values_names_the_operation(tokens: tuple[Tensor, Tensor]) -> None:
@@ -256,6 +286,41 @@ def test_one_client_equals_plain_training(at: Any) -> None:
             _, gradient = client.finish_forward(server.forward(0, smashed), y, F.cross_entropy)
             back = server.backward(0, gradient)
         client.backward(back)
+        client.step(0.1)
+        server.update(0.1)
+        optimizer.zero_grad()
+        F.cross_entropy(whole(x), y).backward()
+        optimizer.step()
+    assert equal(dict(split.state_dict()), dict(whole.state_dict()))
+
+
+class Tied(nn.Module):
+    """Reads and writes through one matrix, as language models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Embedding(7, 6)
+        self.middle = nn.Linear(6, 6)
+        self.write = nn.Linear(6, 7, bias=False)
+        self.write.weight = self.read.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.write(self.middle(self.read(ids)).tanh())
+
+
+def test_head_and_tail_may_share_weights() -> None:
+    torch.manual_seed(0)
+    split, whole = Tied(), Tied()
+    whole.load_state_dict(split.state_dict())
+    client, server = halves(split, ("read", "write"))
+    assert client.model.parameter_names == ["read.weight"]
+    assert client.weight_vector().numel() == 42
+    optimizer = torch.optim.SGD(whole.parameters(), lr=0.1)
+    for _ in range(3):
+        x, y = torch.randint(0, 7, (4,)), torch.randint(0, 7, (4,))
+        smashed = client.forward(x)
+        _, gradient = client.finish_forward(server.forward(0, smashed), y, F.cross_entropy)
+        client.backward(server.backward(0, gradient))
         client.step(0.1)
         server.update(0.1)
         optimizer.zero_grad()

@@ -119,8 +119,13 @@ def test_parts_of_a_transformer_are_copied_and_pickled() -> None:
 
 
 def test_tied_embeddings_say_what_to_do() -> None:
+    model = gpt2(tie_word_embeddings=True).eval()
     with pytest.raises(CutError, match="tie_word_embeddings=False"):
-        cut(gpt2(tie_word_embeddings=True), at="transformer.h.0")
+        cut(model, at="transformer.h.0")
+    # In a U-shape both are the client's.
+    inputs = inputs_for("gpt2")
+    head, body, tail = (part.eval() for part in cut(model, at=("transformer.h.0", "lm_head")))
+    assert torch.equal(tail(body(head(**inputs))).logits, model(**inputs, use_cache=False).logits)
 
 
 def test_a_cache_cannot_cross() -> None:

@@ -73,7 +73,7 @@ class Evaluator:
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
-            model = ClientModel([copy.deepcopy(part) for part in self._source.parts])
+            model = ClientModel(copy.deepcopy(self._source.parts))  # together: they may share weights
             model.head.eval()
             if model.tail is not None:
                 model.tail.eval()

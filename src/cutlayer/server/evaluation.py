@@ -6,8 +6,9 @@ from its training state. The traffic is counted on a meter of its own.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -15,7 +16,7 @@ from cutlayer.aggregation.base import Round
 from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
-from cutlayer.split.tensors import main_output
+from cutlayer.split.tensors import Tensors, has_integers, main_output
 from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
 
 
@@ -85,8 +86,14 @@ def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> Se
     """What a batch adds to the sums of the task."""
     if server.plan.mode == "u-shaped":
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
-        frame = server.codecs.encode_evaluation(server.codecs.down, server.half.part(smashed))
+        frame = server.codecs.encode_evaluation(server.codecs.down, _run(server, evaluator, smashed))
         server.transport.send(evaluator, Smashed(number, frame))
         return server.boundary.scores(evaluator, number, samples)
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.sums(main_output(server.half.part(smashed)), targets)
+    return server.task.sums(main_output(_run(server, evaluator, smashed)), targets)
+
+
+def _run(server: SplitServer, evaluator: int, smashed: Tensors) -> Any:
+    # Integers may be indices that the model cannot use.
+    with server.boundary.blame(evaluator) if has_integers(smashed) else nullcontext():
+        return server.half.part(smashed)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.seeds import derive
-from cutlayer.errors import AbsentError, NonFiniteError
+from cutlayer.errors import AbsentError
 from cutlayer.protocol.plan import Step
-from cutlayer.server.step_io import StepIO
+from cutlayer.server.step_io import BLAMEABLE, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
@@ -90,7 +90,7 @@ def parallel_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     received = {client: io.receive_batch(step, client) for client in step.clients}
     try:
         losses, gradients = _fused(work, step, received)
-    except NonFiniteError as error:
+    except BLAMEABLE as error:
         # Which of them was it? Each alone tells.
         for client, (smashed, targets) in received.items():
             with suppress(AbsentError):
@@ -130,7 +130,7 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     smashed = [io.receive_tensor(step, client, Smashed) for client in step.clients]
     try:
         features = _fused_features(work, step, smashed)
-    except NonFiniteError as error:
+    except BLAMEABLE as error:
         for client, alone in zip(step.clients, smashed, strict=True):
             with suppress(AbsentError), io.judged(client, alone, work.half):
                 work.half.forward(0, alone)

@@ -26,6 +26,10 @@ from cutlayer.wire.messages.types import Ask, Gradient, Report, Share, Smashed
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
 
+#: What a client's batch can make of a pass. Integers may be indices, and no check knows how far a model lets
+#: them go: PyTorch says so.
+BLAMEABLE = (NonFiniteError, IndexError, RuntimeError)
+
 
 class NobodyError(Exception):
     """Everybody who could take part in a step is gone. The run goes on with the next one."""
@@ -146,7 +150,6 @@ class StepIO:
             with self._boundary.blame(client):
                 raise MessageError(f"with its batch {error}") from None
         except (IndexError, RuntimeError) as error:
-            # Integers may be indices. No check knows how far the model lets them go.
             if self._boundary.trusts or not has_integers(smashed):
                 raise
             with self._boundary.blame(client):

@@ -40,10 +40,19 @@ class ClientModel:
         self.tail = parts[1].train() if len(parts) > 1 else None
         trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
         self.head_parameters = trained[0]
-        self.tail_parameters = trained[1] if len(parts) > 1 else []
+        # Head and tail may share weights, as a language model's input and output embeddings do. Such a weight
+        # is the head's; `tied` has its place there, and its gradient is the sum of both.
+        in_head = {id(p): i for i, p in enumerate(trained[0])}
+        behind = trained[1] if len(parts) > 1 else []
+        self.tail_parameters = [p for p in behind if id(p) not in in_head]
+        self.tied = [in_head[id(p)] for p in behind if id(p) in in_head]
         self.parameters = [*self.head_parameters, *self.tail_parameters]
         self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
-        self.parameter_names = [n for part in parts for n, p in part.named_parameters() if p.requires_grad]
+        names: dict[int, str] = {}
+        for part in parts:
+            for name, parameter in part.named_parameters():
+                names.setdefault(id(parameter), name)
+        self.parameter_names = [names[id(parameter)] for parameter in self.parameters]
         # The dictionaries that hold the buffers, so that one client's buffers can replace another's.
         found = [
             (f"{prefix}.{name}".removeprefix("."), (module._buffers, name))
@@ -87,6 +96,7 @@ class ClientHalf:
         self.buffers = [b.clone() for b in model.buffers()] if shared else model.buffers()
         self.gradients: list[Tensor | None] = []
         self._smashed: Tensors | None = None
+        self._tied: list[Tensor | None] = []
 
     def forward(self, inputs: Inputs) -> Tensors:
         """The smashed data of a batch. The autograd graph is kept until `backward`."""
@@ -102,10 +112,15 @@ class ClientHalf:
         head = self.model.head_parameters
         tail = self.gradients if self.model.tail is not None else []
         found: Sequence[Tensor | None] = ()
-        outputs, gradients = gradients_for(smashed, gradient)
+        outputs, given = gradients_for(smashed, gradient)
         if head and outputs:
-            found = torch.autograd.grad(outputs, head, gradients, allow_unused=True)
-        self.gradients = [*(found or [None] * len(head)), *tail]
+            found = torch.autograd.grad(outputs, head, given, allow_unused=True)
+        gradients: list[Tensor | None] = [*(found or [None] * len(head))]
+        for place, tied in zip(self.model.tied, self._tied, strict=False):
+            own = gradients[place]
+            gradients[place] = tied if own is None else own if tied is None else own + tied
+        self._tied = []
+        self.gradients = [*gradients, *tail]
 
     def finish_forward(
         self, features: Tensors, targets: Tensor, mean_loss: Callable[[Tensor, Tensor], Tensor]
@@ -118,8 +133,11 @@ class ClientHalf:
         loss = mean_loss(main_output(self.model.tail(features)), targets)
         taken = floats(features)
         inputs = tensors_of(taken)
-        found = torch.autograd.grad(loss, [*inputs, *self.model.tail_parameters], allow_unused=True)
-        self.gradients = list(found[len(inputs) :])
+        tied = [self.model.parameters[place] for place in self.model.tied]
+        wanted = [*inputs, *self.model.tail_parameters, *tied]
+        found = torch.autograd.grad(loss, wanted, allow_unused=True)
+        self.gradients = list(found[len(inputs) : len(wanted) - len(tied)])
+        self._tied = list(found[len(wanted) - len(tied) :])
         back = zip(found, inputs, strict=False)
         return loss.detach(), like(taken, [torch.zeros_like(x) if g is None else g for g, x in back])
 

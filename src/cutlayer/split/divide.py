@@ -12,7 +12,7 @@ from cutlayer.errors import CutError
 from cutlayer.split.extract import extract
 from cutlayer.split.part import Part, assemble
 from cutlayer.split.program import Program
-from cutlayer.split.recompute import asks_size, cheaper_sources, data_inputs, is_size
+from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size, made_of_data
 from cutlayer.split.trace import Call, Trace, trace_around
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 
@@ -66,6 +66,7 @@ def behind(trace: Trace, name: str) -> Crossing:
     if not all(_is_item(item) for item in items):
         items = []
     front.update(items)  # `module(x)[0]`: indexing a tuple belongs to the part that made it
+    front |= made_of_data(trace, front)
     crossing = _crossing(trace, front, f"behind '{name}'")
     made = {call.output, *items, *(n for n in front if _item_of(n, name))}
     if not made & set(crossing):
@@ -79,6 +80,7 @@ def behind(trace: Trace, name: str) -> Crossing:
 def before(trace: Trace, name: str) -> Crossing:
     """A cut before a module."""
     front = _nodes_to(trace, _only_call(trace, name).before)
+    front |= made_of_data(trace, front)
     crossing = _crossing(trace, front, f"in front of '{name}'")
     if not _computes(front):
         raise CutError(f"nothing comes before '{name}', so the part in front would be empty.")
@@ -176,13 +178,13 @@ def _crossing(trace: Trace, front: set[fx.Node], where: str) -> list[fx.Node]:
 
 
 def _refuse_data(trace: Trace, front: set[fx.Node], crossing: list[fx.Node], where: str) -> None:
-    data = [node for node in crossing if node in data_inputs(trace, front)]
-    if data:
+    leak = next((node for node in crossing if is_data(trace, front, node)), None)
+    if leak is not None:
+        what = f"input {leak.target}" if leak.op == "placeholder" else f"{leak.name}, made of data,"
         raise CutError(
-            f"the model's input {data[0].target} itself would cross a cut {where}: data would leave the "
-            "client as they are. Cut where it is not needed any more, or let a layer of the client stand "
-            "between it and its later use. If it is a mask, give cut an example of the inputs, so that it is "
-            "known."
+            f"the model's {what} itself would cross a cut {where}: data would leave the client before any of "
+            "its layers. Cut where it is not needed any more, or let a layer of the client stand between it "
+            "and its later use. If it is a mask, give cut an example of the inputs, so that it is known."
         )
 
 

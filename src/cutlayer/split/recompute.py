@@ -118,6 +118,36 @@ def data_inputs(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
     return found
 
 
+def made_of_data(trace: Trace, front: set[fx.Node]) -> set[fx.Node]:
+    """What forward makes of data without weights, wherever it does: the client, who has them, computes it."""
+    if trace.check is None:
+        return set()
+    data = data_inputs(trace, front)
+    return {node for node, origin in _sources(trace).items() if origin and origin & data and node not in data}
+
+
+def is_data(trace: Trace, front: set[fx.Node], node: fx.Node) -> bool:
+    """Whether a value that would cross a cut is the client's data, to which no weights were applied.
+
+    What is made of data without weights may cross only if it says little of them: booleans, and integers that
+    are made of floats, such as indices.
+    """
+    if trace.check is None:
+        return _untouched(node)
+    origin = _sources(trace)[node] or frozenset()
+    data = origin & data_inputs(trace, front)
+    if not data or node.meta["dtype"] is torch.bool:
+        return False
+    return not (_is_integer(node) and all(source.meta["dtype"].is_floating_point for source in data))
+
+
+def _untouched(node: fx.Node) -> bool:
+    """Whether a node of a symbolic trace is an input, or made of inputs without any module or parameter."""
+    if node.op in ("call_module", "get_attr"):
+        return False
+    return node.op == "placeholder" or all(_untouched(argument) for argument in node.all_input_nodes)
+
+
 def _is_integer(node: fx.Node) -> bool:
     dtype = node.meta.get("dtype", torch.bool)
     return dtype is not torch.bool and not dtype.is_floating_point

@@ -101,7 +101,7 @@ class BeginStep(Message):
 
 @dataclass(frozen=True, slots=True)
 class Smashed(_WithBody):
-    """A frame of activations, up at the first cut, down at the second one of a U-shape."""
+    """A frame of activations, or a set of frames; up at the first cut, down at the second of a U-shape."""
 
     kind: ClassVar[Kind] = Kind.SMASHED
 
@@ -117,7 +117,7 @@ class Labels(_WithBody):
 
 @dataclass(frozen=True, slots=True)
 class Gradient(_WithBody):
-    """A frame with the gradient of activations, against their direction."""
+    """A frame with the gradient of activations, or a set of frames, against their direction."""
 
     kind: ClassVar[Kind] = Kind.GRADIENTS
 
