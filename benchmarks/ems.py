@@ -108,7 +108,7 @@ def entropies(frame: bytes, x: Tensor) -> dict[str, float]:
     native = kernels.kernels_for(x.device)
     reader = ByteReader(memoryview(frame)[info.header_bytes :])
     reader.varint(len(frame))
-    section = parse_header(reader, shape, 127, True, MAX_FINITE_BITS[1])
+    section = parse_header(reader, shape, 127, "mean", MAX_FINITE_BITS[1])
     reader.take((section.tops * section.width + 7) // 8)
     assert section.model
     assert section.tables

@@ -11,6 +11,11 @@ from cutlayer.codecs.frame import Header
 from cutlayer.codecs.km import KMeans
 from cutlayer.codecs.ms import MaskEncodedSparsification
 from cutlayer.codecs.qu import Quantization
+from cutlayer.codecs.rivals.c3sl import CircularConvolution
+from cutlayer.codecs.rivals.fedlite import ProductQuantization
+from cutlayer.codecs.rivals.slacc import ChannelEntropy
+from cutlayer.codecs.rivals.splitfc import FeatureWiseCompression
+from cutlayer.codecs.rivals.uq import UniformQuantization
 from cutlayer.codecs.rk import RandomK
 from cutlayer.codecs.rt import RandomizedTopK
 from cutlayer.codecs.sp import Sparsification
@@ -25,6 +30,12 @@ BUILT_IN: dict[str, type[Codec]] = {
     "rk": RandomK,
     "km": KMeans,
     "ems": EntropyCodedMask,
+    # Methods of others, and controls: `rivals/`.
+    "splitfc": FeatureWiseCompression,
+    "fedlite": ProductQuantization,
+    "slacc": ChannelEntropy,
+    "c3sl": CircularConvolution,
+    "uq": UniformQuantization,
 }
 _BY_ID = {cls.id: cls for cls in BUILT_IN.values()}
 GROUP = "cutlayer.codecs"
