@@ -31,6 +31,13 @@ SPECS = [
     "ems:levels=3,rounding=floor,values=float32",
     "ems:levels=100,values=bfloat16",
     "ems:error=0.05,transform=dct",
+    "ems:step=0.7,rounding=stochastic",
+    "ems:levels=3,rounding=stochastic,scope=sample",
+    "splitfc:drop=0.5,bpe=4.0",
+    "fedlite:size=3,clusters=5,groups=2",
+    "slacc:low=2,high=4",
+    "c3sl:merge=2",
+    "uq:step=0.5",
 ]
 HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1]
 

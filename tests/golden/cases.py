@@ -27,6 +27,16 @@ SPECS = {
     "ems-40-sample": "ems:levels=40,scope=sample",
     "ems-bpe": "ems:bpe=2.5",
     "ems-error-bfloat16": "ems:error=0.03,values=bfloat16",
+    "ems-step": "ems:step=0.5",
+    "ems-stochastic": "ems:step=0.4,rounding=stochastic,seed=9",
+    "ems-stochastic-bpe-sample": "ems:bpe=4.0,rounding=stochastic,scope=sample,seed=10",
+    "ems-positions-float16": "ems:ratio=0.9,levels=1,rounding=floor",
+    "splitfc": "splitfc:drop=0.5,bpe=4.0,seed=12",
+    "fedlite": "fedlite:size=3,clusters=9,groups=2,seed=13",
+    "slacc": "slacc:low=2,high=5,groups=2",
+    "c3sl": "c3sl:merge=3,keys=14",
+    "uq": "uq:step=0.3",
+    "uq-bpe": "uq:bpe=2.5",
 }
 
 

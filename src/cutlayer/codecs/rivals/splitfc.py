@@ -1,4 +1,4 @@
-"""`splitfc`: SplitFC (2023), columns dropped at random by their spread, the others quantized by their range."""
+"""`splitfc`: SplitFC (2023), columns dropped by their spread, the others quantized by their range."""
 
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

@@ -72,9 +72,7 @@ class UniformQuantization(Codec):
         top: Any = writer.kernels.select_top(x, kept(_TOP_RATIO, x.shape[1]))
         accept(top.largest, writer)
         shape, signed = section_shape(writer.source.shape, len(x)), bool(top.negative)
-        header = frame.build(
-            self.id, writer.source.given.dtype, signed, writer.source.shape, self.block(), 0
-        )
+        header = frame.build(self.id, writer.source.given.dtype, signed, writer.source.shape, self.block(), 0)
         budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
         found = []
         for row in range(len(x)):
