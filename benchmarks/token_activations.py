@@ -39,7 +39,8 @@ class Block(nn.Module):
         q, k, v = self.qkv(self.before(x)).view(n, t, 3, HEADS, -1).permute(2, 0, 3, 1, 4)
         seen = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         x = x + self.out(seen.transpose(1, 2).reshape(n, t, WIDTH))
-        return x + self.mlp(self.between(x))
+        widened: Tensor = self.mlp(self.between(x))
+        return x + widened
 
 
 class Transformer(nn.Module):

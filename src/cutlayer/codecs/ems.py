@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from cutlayer.codecs import fields, frame
@@ -11,11 +12,18 @@ from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import rate_control
 from cutlayer.codecs.entropy.dct import dct_applies
 from cutlayer.codecs.entropy.dct_section import DctSection, read_any_section, squared_error
-from cutlayer.codecs.entropy.layout import MAX_LEVELS, ByteReader, malformed
+from cutlayer.codecs.entropy.layout import MAX_LEVELS, TOKENS, ByteReader, malformed
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.section_writer import SectionWriter
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
+from cutlayer.codecs.entropy.token_section import (
+    MAX_SCALE,
+    TokenSection,
+    least_error,
+    read_tokens,
+    token_shape,
+)
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
@@ -27,6 +35,8 @@ _DEFAULT_STEP = 2.0
 _CONVERSION_ERROR = (0.0, 2.0**-22, 2.0**-18)
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
 _MAX_TOP_SHARE = 64  # while at most one element in so many is a top value, there may be four times as many
+_OF_ENCODER = {"transform": "none", "layout": "auto", "scales": "none"}  # no decoder needs them
+_FAR_BELOW = 4.0  # decoded tokens may be a little larger than they were
 _HEADER = 32  # bytes of a section's header with a stored mask, without reconstruction points
 
 
@@ -69,7 +79,23 @@ class EntropyCodedMask(Codec):
         "none",
         "dct",
         "auto",
-        help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better",
+        "pca",
+        help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better; pca is for tokens",
+        in_header=False,
+    )
+    layout: str = fields.choice(
+        "auto",
+        "auto",
+        "maps",
+        "tokens",
+        help="whether the last dimension counts channels of tokens (auto: if 3-d with negative values)",
+        in_header=False,
+    )
+    scales: str = fields.choice(
+        "none",
+        "none",
+        "channel",
+        help="tokens: one step for all channels, or in proportion to each one's spread",
         in_header=False,
     )
     seed: int = fields.seed()
@@ -87,6 +113,10 @@ class EntropyCodedMask(Codec):
             )
         if self.transform != "none" and (self.levels or self.step):
             raise ParameterError(f"ems: transform={self.transform} needs bpe= or error=, not {asked[0]}=")
+        if self.layout == "maps" and (self.transform == "pca" or self.scales == "channel"):
+            raise ParameterError("ems: transform=pca and scales=channel are for tokens, not for layout=maps")
+        if self.layout == "tokens" and (self.rounding != "mean" or self.levels or self.transform == "dct"):
+            raise ParameterError("ems: layout=tokens takes bpe=, error= or step=, rounding=mean and no dct")
         if not asked:
             name, default = ("step", _DEFAULT_STEP) if self._stochastic else ("bpe", _DEFAULT_BPE)
             object.__setattr__(self, name, default)
@@ -118,7 +148,7 @@ class EntropyCodedMask(Codec):
         if self.bpe:  # top values take at most an eighth of the budget
             k = max(1, min(k, int(self.bpe * shape.d / 128)))
         parts, levels, signed = self._sections(x, writer, shape, k)
-        decided = replace(self, bpe=0.0, error=0.0, step=0.0, levels=levels, transform="none", seed=0)
+        decided = replace(self, bpe=0.0, error=0.0, step=0.0, levels=levels, seed=0, **_OF_ENCODER)
         opened, offset = writer.open(decided, sum(map(len, parts)), signed=signed)
         for part in parts:
             writer.kernels.put_bytes(opened, offset, part)
@@ -140,7 +170,9 @@ class EntropyCodedMask(Codec):
             if self._stochastic:
                 found = self._random(StochasticSection(x, top, row, signed, shape, writer), budget)
             else:
-                found = self._by_rate(x, top, row, signed, shape, budget, writer.kernels)
+                found = self._tokens(x[row], top, budget, writer) or self._by_rate(
+                    x, top, row, signed, shape, budget, writer.kernels
+                )
             parts.append(found[0])
             most = max(most, found[1])
         return parts, most, signed
@@ -152,6 +184,26 @@ class EntropyCodedMask(Codec):
         if self.levels:
             return section.at_step(section.topmin / self.levels or 1.0, self.levels)
         return section.at_step(self.step * section.spread or 1.0)
+
+    def _tokens(self, x: Tensor, top: Any, budget: int, writer: Writer) -> Encoded | None:
+        """A section of tokens; None if the tensor has none, or they cannot be coded as such."""
+        source, kernels = writer.source, writer.kernels
+        named = self.layout == "tokens" or self.scales == "channel" or self.transform == "pca"
+        found = self.layout == "auto" and len(source.shape) == 3 and top.negative
+        shape = token_shape(source.shape, math.prod(source.shape) // x.numel())
+        usable = self.rounding == "mean" and not self.levels and self.transform != "dct"
+        small = top.largest < min(MAX_SCALE, torch.finfo(source.given.dtype).max / _FAR_BELOW)
+        if not (usable and small and shape and (named or found)):
+            return None
+        rotations = {"auto": (False, True), "pca": (True,)}.get(self.transform, (False,))
+        sections = [
+            TokenSection(x, shape, self._values, kernels, rotate=rotate, scale=self.scales == "channel")
+            for rotate in rotations
+        ]
+        if self.bpe:
+            return least_error(sections, budget)
+        ways = [s.within_error(self.error) if self.error else s.with_step(self.step) for s in sections]
+        return min((way for way in ways if way), key=lambda encoded: len(encoded[0]), default=None)
 
     def _by_rate(
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels
@@ -254,6 +306,10 @@ def read_sections(reader: Reader, out: Tensor, levels: int, rounding: str, value
         start = reader.header.payload_offset + sections.at
         body = ByteReader(sections.take(size))
         how = (levels, rounding, values, reader.header.signed)
+        if rounding == "mean" and body.data[:1] == bytes([TOKENS]):
+            tokens = token_shape(reader.header.shape, len(out))
+            pending.append(read_tokens(body, reader.data, start, tokens, levels, values, reader.kernels))
+            continue
         pending.append(read_any_section(body, reader.data, start, shape, *how, reader.kernels))
     if sections.at != len(reader.payload):
         raise malformed("bytes follow its end")

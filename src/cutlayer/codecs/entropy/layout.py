@@ -19,8 +19,8 @@ ACTIVITIES = 16  # values of an element's activity, where reconstruction points 
 MAX_LEVELS = 127
 UNITS_PER_STEP = 64  # magnitudes are measured in fixed point, in 1/64 of a step
 MAX_STEP = 2.0**120  # the largest level of the largest step must still be a float32
-# The first byte of a section: how its mask is coded, or that it holds DCT coefficients.
-STORED, CODED, DCT = 0, 1, 2
+# The first byte of a section: how its mask is coded, or that it holds DCT coefficients or tokens.
+STORED, CODED, DCT, TOKENS = 0, 1, 2, 3
 # Rows of weights in a context model: one; one for each channel; one, with a constant for each channel.
 ONE_ROW, ROW_PER_CHANNEL, SHARED_WEIGHTS = 0, 1, 2
 

@@ -51,7 +51,7 @@ class SampleMemory:
             own.copy_(state[name])
 
     def _check(self, indices: Tensor) -> None:
-        if indices.dim() != 1 or len(indices.unique()) != len(indices):
+        if indices.dim() != 1 or len(set(indices.tolist())) != len(indices):
             raise InputError("a batch names each of its samples once")
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(self._known):
             raise InputError(f"a sample is not one of the {len(self._known)} of this memory")

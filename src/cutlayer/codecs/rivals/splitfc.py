@@ -103,7 +103,7 @@ class FeatureWiseCompression(Rival):
         words = philox.words(seed, _STREAM, 0, 0, len(spread), torch.device("cpu")).numpy()
         kept = np.flatnonzero(words / 2.0**32 < chance)
         if not len(kept):  # nothing was drawn: the widest column stays
-            kept = spread.argmax(keepdims=True)
+            kept = np.array([spread.argmax()])
         return kept, np.where(chance > 0, chance, 1.0)
 
     def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Tensor:
