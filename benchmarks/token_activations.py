@@ -20,7 +20,7 @@ from cutlayer.data import Augment, load
 WIDTH, HEADS, BLOCKS = 128, 4, 4
 CONTEXT = 128
 PATCH = 4
-STEPS = {"gpt": 400, "vit": 250}
+STEPS = {"gpt": 800, "vit": 250}
 
 
 class Block(nn.Module):
@@ -49,6 +49,8 @@ class Transformer(nn.Module):
     def __init__(self, embed: nn.Module, tokens: int, classes: int, causal: bool) -> None:
         super().__init__()
         self.embed, self.causal = embed, causal
+        if isinstance(embed, nn.Embedding):
+            nn.init.normal_(embed.weight, std=0.02)
         self.place = nn.Parameter(0.02 * torch.randn(tokens, WIDTH))
         self.blocks = nn.ModuleList(Block(causal) for _ in range(BLOCKS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, classes)

@@ -27,10 +27,10 @@ RESULTS = Path(__file__).parent / "results" / "tokens.json"
 BITS = 4
 WAYS = {
     "plain": "layout=maps",
+    "channels": "layout=tokens,rotation=none",
     "tokens": "layout=tokens",
-    "pca": "layout=tokens,transform=pca",
+    "scales, channels": "layout=tokens,rotation=none,scales=channel",
     "scales": "layout=tokens,scales=channel",
-    "scales, pca": "layout=tokens,scales=channel,transform=pca",
 }
 RATES = (1.0, 2.0, 3.0)
 SAMPLES = {"gpt": 64, "vit": 128}
@@ -108,8 +108,8 @@ def activations(
 def table(rows: dict[str, Any]) -> str:
     """Bits at the error of 4-bit quantization by channel."""
     lines = [
-        "| activation | 4 bits by channel: error, by channel | plain `ems` | `layout=tokens` | and `transform=pca` "
-        "| at the error by channel: `scales=channel` | and `transform=pca` |",
+        "| activation | 4 bits by channel: error, by channel | plain `ems` | tokens, `rotation=none` "
+        "| tokens | at the error by channel: `scales=channel`, `rotation=none` | `scales=channel` |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, r in rows.items():
@@ -123,8 +123,8 @@ def table(rows: dict[str, Any]) -> str:
 def loss_table(rows: dict[str, Any]) -> str:
     """The change of the loss at equal rates."""
     lines = [
-        "| activation | bits | 4 bits by channel | plain `ems` | `layout=tokens` | and `transform=pca` "
-        "| `scales=channel` | and `transform=pca` |",
+        "| activation | bits | 4 bits by channel | plain `ems` | tokens, `rotation=none` | tokens "
+        "| `scales=channel`, `rotation=none` | `scales=channel` |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for name, r in rows.items():

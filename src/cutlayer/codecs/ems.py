@@ -17,13 +17,8 @@ from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.section_writer import SectionWriter
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
-from cutlayer.codecs.entropy.token_section import (
-    MAX_SCALE,
-    TokenSection,
-    least_error,
-    read_tokens,
-    token_shape,
-)
+from cutlayer.codecs.entropy.token_section import TokenSection, read_tokens, token_shape
+from cutlayer.codecs.entropy.token_transform import MAX_SCALE, Target
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
@@ -35,7 +30,7 @@ _DEFAULT_STEP = 2.0
 _CONVERSION_ERROR = (0.0, 2.0**-22, 2.0**-18)
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
 _MAX_TOP_SHARE = 64  # while at most one element in so many is a top value, there may be four times as many
-_OF_ENCODER = {"transform": "none", "layout": "auto", "scales": "none"}  # no decoder needs them
+_OF_ENCODER = {"transform": "none", "layout": "auto", "rotation": "auto", "scales": "none"}  # not in frames
 _FAR_BELOW = 4.0  # decoded tokens may be a little larger than they were
 _HEADER = 32  # bytes of a section's header with a stored mask, without reconstruction points
 
@@ -79,8 +74,7 @@ class EntropyCodedMask(Codec):
         "none",
         "dct",
         "auto",
-        "pca",
-        help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better; pca is for tokens",
+        help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better",
         in_header=False,
     )
     layout: str = fields.choice(
@@ -89,6 +83,14 @@ class EntropyCodedMask(Codec):
         "maps",
         "tokens",
         help="whether the last dimension counts channels of tokens (auto: if 3-d with negative values)",
+        in_header=False,
+    )
+    rotation: str = fields.choice(
+        "auto",
+        "auto",
+        "none",
+        "pca",
+        help="tokens: code channels, or their principal axes; auto estimates what takes fewer bits",
         in_header=False,
     )
     scales: str = fields.choice(
@@ -113,10 +115,10 @@ class EntropyCodedMask(Codec):
             )
         if self.transform != "none" and (self.levels or self.step):
             raise ParameterError(f"ems: transform={self.transform} needs bpe= or error=, not {asked[0]}=")
-        if self.layout == "maps" and (self.transform == "pca" or self.scales == "channel"):
-            raise ParameterError("ems: transform=pca and scales=channel are for tokens, not for layout=maps")
-        if self.layout == "tokens" and (self.rounding != "mean" or self.levels or self.transform == "dct"):
-            raise ParameterError("ems: layout=tokens takes bpe=, error= or step=, rounding=mean and no dct")
+        if self.layout == "maps" and (self.rotation != "auto" or self.scales == "channel"):
+            raise ParameterError("ems: rotation= and scales=channel are for tokens, not for layout=maps")
+        if self.layout == "tokens" and (self.rounding != "mean" or self.levels or self.transform != "none"):
+            raise ParameterError("ems: layout=tokens takes bpe=, error= or step=, and no transform=")
         if not asked:
             name, default = ("step", _DEFAULT_STEP) if self._stochastic else ("bpe", _DEFAULT_BPE)
             object.__setattr__(self, name, default)
@@ -188,22 +190,17 @@ class EntropyCodedMask(Codec):
     def _tokens(self, x: Tensor, top: Any, budget: int, writer: Writer) -> Encoded | None:
         """A section of tokens; None if the tensor has none, or they cannot be coded as such."""
         source, kernels = writer.source, writer.kernels
-        named = self.layout == "tokens" or self.scales == "channel" or self.transform == "pca"
+        named = self.layout == "tokens" or self.scales == "channel" or self.rotation == "pca"
         found = self.layout == "auto" and len(source.shape) == 3 and top.negative
         shape = token_shape(source.shape, math.prod(source.shape) // x.numel())
-        usable = self.rounding == "mean" and not self.levels and self.transform != "dct"
+        usable = self.rounding == "mean" and not self.levels and self.transform == "none"
         small = top.largest < min(MAX_SCALE, torch.finfo(source.given.dtype).max / _FAR_BELOW)
         if not (usable and small and shape and (named or found)):
             return None
-        rotations = {"auto": (False, True), "pca": (True,)}.get(self.transform, (False,))
-        sections = [
-            TokenSection(x, shape, self._values, kernels, rotate=rotate, scale=self.scales == "channel")
-            for rotate in rotations
-        ]
-        if self.bpe:
-            return least_error(sections, budget)
-        ways = [s.within_error(self.error) if self.error else s.with_step(self.step) for s in sections]
-        return min((way for way in ways if way), key=lambda encoded: len(encoded[0]), default=None)
+        # Of a rate, what the section may take counts, its head included.
+        target = Target(self.bpe and 8 * budget / x.numel(), self.error, self.step)
+        how = {"rotation": self.rotation, "target": target, "scale": self.scales == "channel"}
+        return TokenSection(x, shape, self._values, kernels, **how).encode(budget)
 
     def _by_rate(
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels

@@ -25,7 +25,7 @@ def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 X = tokens(32, 16, 24)
-ALL = ["layout=tokens", "layout=tokens,transform=pca", "layout=tokens,transform=auto"]
+ALL = ["layout=tokens,rotation=none", "layout=tokens,rotation=pca", "layout=tokens"]
 
 
 def through(spec: str, x: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -58,11 +58,10 @@ def test_tokens_take_fewer_bits_than_planes(shape: tuple[int, ...]) -> None:
     x = tokens(*shape)
     plain, new, rotated = (
         through(f"ems:error=0.001,{how}", x)[1]
-        for how in ("layout=maps", "layout=tokens", "layout=tokens,transform=pca")
+        for how in ("layout=maps", "layout=tokens,rotation=none", "layout=tokens")
     )
     assert new < 0.85 * plain
     assert rotated < 0.8 * new  # six directions hold most of the energy
-    assert through("ems:error=0.001,layout=tokens,transform=auto", x)[1] <= rotated
 
 
 def test_scales_spare_small_channels() -> None:
@@ -134,7 +133,7 @@ def test_shapes() -> None:
         "ems:layout=tokens,levels=3",
         "ems:layout=tokens,rounding=stochastic",
         "ems:layout=tokens,transform=dct",
-        "ems:layout=maps,transform=pca",
+        "ems:layout=maps,rotation=pca",
         "ems:layout=maps,scales=channel",
     ],
 )
@@ -152,17 +151,19 @@ def forged(frame: bytes, at: int, value: bytes, shape: bytes = b"") -> bytes:
 
 
 def test_forged_sections_are_refused() -> None:
-    frame = cutlayer.codec("ems:bpe=6,layout=tokens,transform=pca,scales=channel").encode(tokens(20, 6, 10))
+    frame = cutlayer.codec("ems:bpe=6,layout=tokens,rotation=pca,scales=channel").encode(tokens(20, 6, 10))
     coding = cutlayer.inspect(frame).header_bytes + 2  # behind the section's size
-    assert frame[coding : coding + 2] == b"\x03\x03"
+    assert frame[coding] == 3
+    assert frame[coding + 1] & 1  # there are scales
     for at, value in (
-        (1, b"\x07"),
-        (2, np.float32(np.nan).tobytes()),
-        (2, np.float32(-1).tobytes()),
-        (6, np.float32(0).tobytes()),
-        (6, np.float32(2.0**41).tobytes()),
+        (1, b"\x17"),  # more axes than channels
+        (2, b"\x01"),
+        (3, np.float32(np.nan).tobytes()),
+        (3, np.float32(-1).tobytes()),
+        (7, np.float32(0).tobytes()),
+        (7, np.float32(2.0**41).tobytes()),
     ):
-        with pytest.raises(PayloadError, match="flags"):
+        with pytest.raises(PayloadError, match="axes"):
             cutlayer.decode(forged(frame, coding + at, value))
     with pytest.raises(PayloadError, match="not coded as tokens"):
         cutlayer.decode(forged(frame, 0, b"", bytes([20, 60, 1])))

@@ -42,12 +42,12 @@ def channel_rotation(x: Tensor, shape: SectionShape, largest: float) -> Array:
     ]
     # Sums of integers, which float64 holds exactly: the order of additions does not matter.
     covariance: Array = np.sum([p @ p.T for p in parts], axis=0)
-    axes = np.rint(eigenvectors(covariance) * ROTATION_UNIT)
+    axes = np.rint(_eigenvectors(covariance) * ROTATION_UNIT)
     found: Array = axes.clip(1 - ROTATION_UNIT, ROTATION_UNIT - 1).astype(np.int16)
     return found
 
 
-def eigenvectors(a: Array) -> Array:
+def _eigenvectors(a: Array) -> Array:
     """Approximate eigenvectors of a symmetric matrix as rows, by falling eigenvalue; always orthogonal.
 
     The cyclic Jacobi method, with all disjoint pairs of a round at once. Plain arithmetic and no library
