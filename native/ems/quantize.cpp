@@ -40,8 +40,11 @@ void ems_quantize_stochastically(const float* x, size_t d, float scale, unsigned
 std::vector<int64_t> ems_stochastic_tops(const float* x, const uint8_t* levels, size_t d, float scale,
                                          unsigned n_levels, Draw draw) {
   std::vector<int64_t> found;
-  for (size_t i = 0; i < d; i = skip_zeros(levels, i + 1, d)) {
-    if (levels[i] != n_levels) continue;
+  const uint8_t* const end = levels + d;
+  for (const uint8_t* at = levels; at < end; ++at) {
+    at = static_cast<const uint8_t*>(std::memchr(at, int(n_levels), size_t(end - at)));  // few levels are marks
+    if (!at) break;
+    const size_t i = size_t(at - levels);
     uint32_t word;
     int64_t level;
     kernels().random(draw.seed, draw.stream, draw.section, i, 1, &word);

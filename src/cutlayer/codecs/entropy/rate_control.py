@@ -144,7 +144,12 @@ def _step_for_bytes(writer: SectionWriter, budget: float) -> tuple[float, float]
 
 
 def secant_search(
-    value: Callable[[float], float], target: float, within: tuple[float, float], first: float, slope: float
+    value: Callable[[float], float],
+    target: float,
+    within: tuple[float, float],
+    first: float,
+    slope: float,
+    tolerance: float = _TOLERANCE,
 ) -> tuple[float, float]:
     """Where a falling function comes closest to the target without exceeding it, and its slope there.
 
@@ -157,12 +162,12 @@ def secant_search(
     for i in range(3 * _TRIES):
         found = value(at)
         known.append((at, found))
-        if target - _TOLERANCE <= found <= target or high - low < 1e-3:
+        if target - tolerance <= found <= target or high - low < 1e-3:
             break
         low, high = (max(low, at), high) if found > target else (low, min(high, at))
         if len(known) > 1 and at != known[-2][0]:
             secant = (found - known[-2][1]) / (at - known[-2][0])
             slope = secant if secant < -0.05 else slope
-        guess = at + (target - _TOLERANCE / 2 - found) / slope
+        guess = at + (target - tolerance / 2 - found) / slope
         at = guess if low < guess < high and i < _TRIES else (low + high) / 2
     return min((t for t, v in known if v <= target), default=high), slope

@@ -23,7 +23,8 @@ from cutlayer.errors import RangeError
 ROUNDING, _TRIAL = 4, 5
 _MAX_STEPS = 1 << 22  # no element is more steps large: its level and the next are then exact in float32
 _BEYOND_TOPMIN = 1.5  # levels reach so far beyond the smallest top value
-_TARGET = 0.985  # the share of a budget that is aimed at
+_TARGET = 0.99  # the share of a budget that is aimed at, at most
+_TOLERANCE = 0.02  # how far below it a step may be: closer would cost time, and sizes vary anyway
 _STEP_RANGE = 7.0  # |log(step / spread)| of the steps that are tried
 
 
@@ -79,7 +80,7 @@ class StochasticSection(SectionWriter):
     def estimate(self, step: float) -> Mask:
         """See `SectionWriter`. Top values are as many as the trial has."""
         step, n_levels, levels = self._quantize_subset(step, self.trial_elements)
-        share = int((levels == n_levels).sum()) / levels.numel()
+        share = np.count_nonzero(levels.cpu().numpy() == n_levels) / levels.numel()
         width = max(0, math.ceil(self.largest / step) - n_levels).bit_length() + self.signed
         self.top_stream = bytes(math.ceil(share * self.shape.d * width / 8))
         return self.make_mask(step, n_levels, levels, self.trial_rows, self.model_for(step))
@@ -95,6 +96,7 @@ class StochasticSection(SectionWriter):
             (known - _STEP_RANGE, known + _STEP_RANGE),
             known,
             -0.8,
+            _TOLERANCE,
         )
         return self.at_step(math.exp(at))
 
