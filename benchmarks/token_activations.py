@@ -20,7 +20,7 @@ from cutlayer.data import Augment, load
 WIDTH, HEADS, BLOCKS = 128, 4, 4
 CONTEXT = 128
 PATCH = 4
-STEPS = {"gpt": 800, "vit": 250}
+STEPS = {"gpt": 350, "vit": 250}
 
 
 class Block(nn.Module):

@@ -4,21 +4,21 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import rate_control
 from cutlayer.codecs.entropy.dct import dct_applies
-from cutlayer.codecs.entropy.dct_section import DctSection, read_any_section, squared_error
-from cutlayer.codecs.entropy.layout import MAX_LEVELS, TOKENS, ByteReader, malformed
+from cutlayer.codecs.entropy.dct_section import DctSection, squared_error
+from cutlayer.codecs.entropy.layout import MAX_LEVELS
+from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.section_writer import SectionWriter
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
-from cutlayer.codecs.entropy.token_section import TokenSection, read_tokens, token_shape
-from cutlayer.codecs.entropy.token_transform import MAX_SCALE, Target
+from cutlayer.codecs.entropy.tokens.section import encode_tokens
+from cutlayer.codecs.entropy.tokens.transform import Target
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
@@ -30,8 +30,6 @@ _DEFAULT_STEP = 2.0
 _CONVERSION_ERROR = (0.0, 2.0**-22, 2.0**-18)
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
 _MAX_TOP_SHARE = 64  # while at most one element in so many is a top value, there may be four times as many
-_OF_ENCODER = {"transform": "none", "layout": "auto", "rotation": "auto", "scales": "none"}  # not in frames
-_FAR_BELOW = 4.0  # decoded tokens may be a little larger than they were
 _HEADER = 32  # bytes of a section's header with a stored mask, without reconstruction points
 
 
@@ -150,7 +148,9 @@ class EntropyCodedMask(Codec):
         if self.bpe:  # top values take at most an eighth of the budget
             k = max(1, min(k, int(self.bpe * shape.d / 128)))
         parts, levels, signed = self._sections(x, writer, shape, k)
-        decided = replace(self, bpe=0.0, error=0.0, step=0.0, levels=levels, seed=0, **_OF_ENCODER)
+        decided = EntropyCodedMask(
+            ratio=self.ratio, levels=levels, rounding=self.rounding, values=self.values, scope=self.scope
+        )
         opened, offset = writer.open(decided, sum(map(len, parts)), signed=signed)
         for part in parts:
             writer.kernels.put_bytes(opened, offset, part)
@@ -189,18 +189,15 @@ class EntropyCodedMask(Codec):
 
     def _tokens(self, x: Tensor, top: Any, budget: int, writer: Writer) -> Encoded | None:
         """A section of tokens; None if the tensor has none, or they cannot be coded as such."""
-        source, kernels = writer.source, writer.kernels
         named = self.layout == "tokens" or self.scales == "channel" or self.rotation == "pca"
-        found = self.layout == "auto" and len(source.shape) == 3 and top.negative
-        shape = token_shape(source.shape, math.prod(source.shape) // x.numel())
+        found = self.layout == "auto" and len(writer.source.shape) == 3 and top.negative
         usable = self.rounding == "mean" and not self.levels and self.transform == "none"
-        small = top.largest < min(MAX_SCALE, torch.finfo(source.given.dtype).max / _FAR_BELOW)
-        if not (usable and small and shape and (named or found)):
+        if not (usable and (named or found)):
             return None
         # Of a rate, what the section may take counts, its head included.
         target = Target(self.bpe and 8 * budget / x.numel(), self.error, self.step)
-        how = {"rotation": self.rotation, "target": target, "scale": self.scales == "channel"}
-        return TokenSection(x, shape, self._values, kernels, **how).encode(budget)
+        scale, values = self.scales == "channel", self._values
+        return encode_tokens(x, top.largest, budget, target, values, writer, scale, self.rotation)
 
     def _by_rate(
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels
@@ -291,24 +288,3 @@ class EntropyCodedMask(Codec):
         if not self.levels:
             raise HeaderError("an ems frame says how many levels it has; this one says 0")
         read_sections(reader, out, self.levels, self.rounding, self._values)
-
-
-def read_sections(reader: Reader, out: Tensor, levels: int, rounding: str, values: int) -> None:
-    """Decode all sections of a payload into their rows."""
-    shape = section_shape(reader.header.shape, out.shape[0])
-    sections = ByteReader(reader.payload)
-    pending = []
-    for _ in range(len(out)):  # all sections are checked before anything is written
-        size = sections.varint(len(reader.payload))
-        start = reader.header.payload_offset + sections.at
-        body = ByteReader(sections.take(size))
-        how = (levels, rounding, values, reader.header.signed)
-        if rounding == "mean" and body.data[:1] == bytes([TOKENS]):
-            tokens = token_shape(reader.header.shape, len(out))
-            pending.append(read_tokens(body, reader.data, start, tokens, levels, values, reader.kernels))
-            continue
-        pending.append(read_any_section(body, reader.data, start, shape, *how, reader.kernels))
-    if sections.at != len(reader.payload):
-        raise malformed("bytes follow its end")
-    for row, write_elements in zip(out, pending, strict=True):
-        write_elements(row)

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
-from cutlayer.codecs.ems import read_sections
 from cutlayer.codecs.entropy.layout import MAX_LEVELS
+from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.sparse import scope_field

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import cutlayer
-from cutlayer.codecs.entropy.token_section import token_shape
+from cutlayer.codecs.entropy.tokens.section import token_shape
 from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.errors import ParameterError, PayloadError
 from cutlayer.split import relative_error

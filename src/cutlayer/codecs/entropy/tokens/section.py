@@ -1,9 +1,10 @@
 """Encode and decode a section of tokens: channels come last and have no neighbours (FORMAT.md, "Tokens").
 
-What `token_transform` makes of the tokens is coded like planes, one row of tokens for each channel or axis.
+What `transform` makes of the tokens is coded like planes, one row of tokens for each channel or axis.
 The context model has a constant for each: its own statistics take the place of spatial neighbours.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
+from cutlayer.codecs.base import Writer
 from cutlayer.codecs.entropy import rate_control
 from cutlayer.codecs.entropy.context_model import PARENTS, ContextModel
 from cutlayer.codecs.entropy.dct_context_model import fit_dct_model
@@ -22,7 +24,8 @@ from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_reader import read_section
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.section_writer import SectionWriter, as_float
-from cutlayer.codecs.entropy.token_transform import (
+from cutlayer.codecs.entropy.tokens.transform import (
+    MAX_SCALE,
     Target,
     TokenTransform,
     fit_transform,
@@ -180,6 +183,25 @@ class TokenSection:
         inner.varint(len(encoded[0]))
         body = self.transform.to_bytes() + encoded[0][inner.at :]
         return varint(len(body)) + body, encoded[1]
+
+
+def encode_tokens(
+    x: Tensor,
+    largest: float,
+    budget: int,
+    target: Target,
+    values: int,
+    writer: Writer,
+    scale: bool,
+    rotation: str,
+) -> Encoded | None:
+    """A section of tokens; None if the tensor has none, or they are too large to be coded as such."""
+    shape = token_shape(writer.source.shape, math.prod(writer.source.shape) // x.numel())
+    # Decoded tokens may be a little larger than they were.
+    if shape is None or largest >= min(MAX_SCALE, torch.finfo(writer.source.given.dtype).max / 4):
+        return None
+    how = (x, shape, values, writer.kernels)
+    return TokenSection(*how, scale=scale, rotation=rotation, target=target).encode(budget)
 
 
 def _read_coded(
