@@ -6,6 +6,7 @@ The context model has a constant for each: its own statistics take the place of 
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from cutlayer.codecs.entropy.tokens.transform import (
     MAX_SCALE,
     Target,
     TokenTransform,
+    centred,
     fit_transform,
     project,
     read_transform,
@@ -99,19 +101,25 @@ class TokenSection:
         target: Target,
     ) -> None:
         self.values, self.kernels, self.target = values, kernels, target
-        tokens = x.view(-1, shape.channels).double().cpu().numpy()
-        self.transform = fit_transform(tokens, scale=scale, rotation=rotation, target=target)
+        self.relative_to_variance = scale
+        self.tokens = x.view(-1, shape.channels).double().cpu().numpy()
+        self.transform = fit_transform(self.tokens, scale=scale, rotation=rotation, target=target)
         self.shape = _coded_shape(shape, self.transform)
-        coded = project(self.transform, tokens)
-        planes = coded.reshape(-1, shape.width, self.shape.channels).swapaxes(1, 2)
-        self.y = torch.from_numpy(np.ascontiguousarray(planes, np.float32)).view(1, -1).to(x.device)
-        # Errors are those of scaled tokens. What the axes leave out of them is lost in any case.
-        centred = (tokens - self.transform.inverse(0 * coded)) / self.transform.scales
-        self.scaled = centred
-        self.energy = float(np.square(centred if scale else tokens).sum())
-        self.lost = 0.0
-        if len(self.transform.axes):
-            self.lost = float(np.square(centred - coded @ self.transform.matrix()).sum())
+        self.coded = project(self.transform, self.tokens)
+        planes = self.coded.reshape(-1, shape.width, self.shape.channels).swapaxes(1, 2)
+        self.y = torch.from_numpy(np.ascontiguousarray(planes)).view(1, -1).to(x.device)
+
+    @cached_property
+    def scaled(self) -> Array:
+        """Centred and scaled tokens, of which errors are measured."""
+        return centred(self.transform, self.tokens)
+
+    @cached_property
+    def lost(self) -> float:
+        """The squared error of what the axes leave out."""
+        if not len(self.transform.axes):
+            return 0.0
+        return float(np.square(self.scaled - self.coded @ self.transform.matrix()).sum())
 
     def encode(self, budget: int) -> Encoded | None:
         """The section that meets the target, with a rate in at most `budget` bytes; None if there is none."""
@@ -142,7 +150,8 @@ class TokenSection:
 
     def _within_error(self) -> Encoded | None:
         """The smallest section that keeps the error."""
-        tops, bound = max(1, self.shape.d // _TOP_SHARE), self.target.error * self.energy
+        whole = self.scaled if self.relative_to_variance else self.tokens
+        tops, bound = max(1, self.shape.d // _TOP_SHARE), self.target.error * float(np.square(whole).sum())
         for _ in range(_TRIES):
             writer = self._writer(min(tops, self.shape.d))
             if writer is None:

@@ -133,14 +133,20 @@ def fit_transform(tokens: Array, *, scale: bool, rotation: str, target: Target) 
     return TokenTransform(unit, centres, largest, exponents, shrink.astype(np.uint8), axes.astype(np.int8))
 
 
+def centred(transform: TokenTransform, tokens: Array) -> Array:
+    """Tokens without their centres, divided by their scales."""
+    found: Array = (tokens - transform.centres * np.float64(transform.unit)) / transform.scales
+    return found
+
+
 def project(transform: TokenTransform, tokens: Array) -> Array:
-    """What is coded of tokens: their coordinates on the axes, by least squares."""
-    scaled = (tokens - transform.centres * np.float64(transform.unit)) / transform.scales
+    """What is coded of tokens (float32): their coordinates on the axes, by least squares."""
+    scaled: Array = centred(transform, tokens).astype(np.float32)
     if not len(transform.axes):
         return scaled
     matrix = transform.matrix()
     # Rounded axes are only nearly orthogonal.
-    found: Array = scaled @ np.linalg.solve(matrix @ matrix.T, matrix).T
+    found: Array = scaled @ np.linalg.solve(matrix @ matrix.T, matrix).T.astype(np.float32)
     return found
 
 
