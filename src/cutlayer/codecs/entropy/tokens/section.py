@@ -46,6 +46,7 @@ _TOP_SHARE = 2048  # one element in so many is a top value
 _MAX_TOP_SHARE = 16  # the limit, when levels alone are not fine enough
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
 _TRIES = 6
+_CHUNK = 1 << 18  # elements that are decoded at a time
 _MARGIN = 0.9995  # of the error bound, for what rate control does not see
 
 Array = NDArray[Any]
@@ -174,7 +175,7 @@ class TokenSection:
         body = ByteReader(reader.take(size))
         read_transform(body, len(self.transform.centres))
         how = (encoded[1], self.values, self.kernels)
-        coded = _read_coded(body, encoded[0], start, self.shape, *how)()
+        coded = _as_tokens(_read_coded(body, encoded[0], start, self.shape, *how)())
         if len(self.transform.axes):
             coded = coded @ self.transform.matrix()
         return float(np.square(self.scaled - coded).sum())
@@ -222,17 +223,21 @@ def _read_coded(
     values: int,
     kernels: Kernels,
 ) -> Callable[[], Array]:
-    """Check what is coded; the function gives it as float64 (tokens, channels or axes)."""
+    """Check what is coded; the function gives it, float32 of shape (samples, channels or axes, tokens)."""
     limits = (MAX_TOP_BITS, MAX_STEP)
     dequantize = read_section(reader, frame, start, shape, levels, "mean", values, True, kernels, *limits)
 
     def coded() -> Array:
         y = kernels.empty([shape.d], torch.float32)
         dequantize(y)
-        planes = y.numpy().reshape(-1, shape.channels, shape.width).swapaxes(1, 2)
-        return planes.reshape(-1, shape.channels).astype(np.float64)
+        return y.numpy().reshape(-1, shape.channels, shape.width)
 
     return coded
+
+
+def _as_tokens(planes: Array) -> Array:
+    """From (samples, channels, tokens) to float64 (tokens of all samples, channels)."""
+    return planes.swapaxes(1, 2).reshape(-1, planes.shape[1]).astype(np.float64)
 
 
 def read_tokens(
@@ -252,7 +257,11 @@ def read_tokens(
     coded = _read_coded(reader, frame, start, coded_shape, levels, values, kernels)
 
     def inverse(out: Tensor) -> None:
-        tokens = np.ascontiguousarray(transform.inverse(coded()), np.float32)
-        out.copy_(torch.from_numpy(tokens).view_as(out))
+        planes, rows = coded(), out.view(-1, shape.sample)
+        some = max(1, _CHUNK // shape.sample)  # samples at a time, since float64 takes twice the memory
+        for at in range(0, len(planes), some):
+            tokens = _as_tokens(planes[at : at + some])
+            found = np.ascontiguousarray(transform.inverse(tokens), np.float32)
+            rows[at : at + some] = torch.from_numpy(found).view(-1, shape.sample)
 
     return inverse
