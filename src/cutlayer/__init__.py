@@ -17,7 +17,7 @@ from cutlayer.errors import CutlayerError
 if TYPE_CHECKING:
     from cutlayer.codecs.base import Codec
     from cutlayer.codecs.decode import FrameInfo, decode, inspect
-    from cutlayer.codecs.registry import codec
+    from cutlayer.codecs.registry import codec, register
     from cutlayer.split import CutLayer, cut, cut_points
 
 __version__ = "0.1.0"
@@ -31,6 +31,7 @@ __all__ = [
     "cut_points",
     "decode",
     "inspect",
+    "register",
 ]
 
 # Where each public name is defined; the names of the block above.
@@ -43,6 +44,7 @@ _MODULES = {
     "cut_points": "cutlayer.split",
     "decode": "cutlayer.codecs",
     "inspect": "cutlayer.codecs",
+    "register": "cutlayer.codecs",
 }
 
 # Type checkers read the imports above. If they saw this function, they would accept any name.

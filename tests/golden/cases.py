@@ -27,6 +27,16 @@ SPECS = {
     "ems-40-sample": "ems:levels=40,scope=sample",
     "ems-bpe": "ems:bpe=2.5",
     "ems-error-bfloat16": "ems:error=0.03,values=bfloat16",
+    "ems-step": "ems:step=0.5",
+    "ems-stochastic": "ems:step=0.4,rounding=stochastic,seed=9",
+    "ems-stochastic-bpe-sample": "ems:bpe=4.0,rounding=stochastic,scope=sample,seed=10",
+    "ems-positions-float16": "ems:ratio=0.9,levels=1,rounding=floor",
+    "splitfc": "splitfc:drop=0.5,bpe=4.0,seed=12",
+    "fedlite": "fedlite:size=3,clusters=9,groups=2,seed=13",
+    "slacc": "slacc:low=2,high=5,groups=2",
+    "c3sl": "c3sl:merge=3,keys=14",
+    "uq": "uq:step=0.3",
+    "uq-bpe": "uq:bpe=2.5",
 }
 
 
@@ -46,6 +56,15 @@ def planes(signed: bool) -> torch.Tensor:
     return ((wave if signed else wave.clamp(min=0)).float() / 8).contiguous()
 
 
+def tokens() -> torch.Tensor:
+    """6 x 13 x 5 numbers with channels of different means and spreads, two of them alike, from integers."""
+    i = torch.arange(390, dtype=torch.int64).view(6, 13, 5)
+    noise = ((i * 2654435761 + 777) % 4294967296 >> 20).double() / 2048 - 1
+    noise[..., 1] += 2 * noise[..., 0]
+    x = noise * torch.tensor([1, 2, 0.25, 4, 0.5]) + torch.tensor([0, 3, -20, 1, 0.125])
+    return ((x * 1024).round() / 1024).float()
+
+
 def cases() -> dict[str, tuple[str, torch.Tensor]]:
     """All golden frames by file name."""
     return {
@@ -54,6 +73,12 @@ def cases() -> dict[str, tuple[str, torch.Tensor]]:
         for kind in ("plain", "signed")
     } | {
         "v1-ems-error-dct-plain.cut": ("ems:error=0.02,transform=dct", planes(False)),
+        "v1-ems-tokens-channels.cut": ("ems:bpe=4.0,rotation=none", tokens()),
+        "v1-ems-tokens-axes.cut": ("ems:error=0.001,layout=tokens,rotation=pca", tokens().flatten(0, 1)),
+        "v1-ems-tokens-scales-sample.cut": (
+            "ems:step=0.5,layout=tokens,scales=channel,scope=sample",
+            tokens().view(1, 78, 5),
+        ),
         "v1-ems-bpe-dct-signed.cut": ("ems:bpe=12.0,transform=dct,values=float32", planes(True)),
     }
 

@@ -1,6 +1,6 @@
 """Decode and inspect frames: the one place where untrusted frames come in."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from typing_extensions import Buffer
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
-from cutlayer.codecs.registry import from_header
+from cutlayer.codecs.registry import describe, from_header
 from cutlayer.codecs.tensor_set.integers import decode_integers
 from cutlayer.codecs.tensors import target
 from cutlayer.errors import ChecksumError, PayloadError
@@ -27,6 +27,8 @@ class FrameInfo:
     payload_bytes: int
     signed: bool
     version: int = frame.VERSION
+    # Whether there is a codec here that decodes it; if not, `codec` is only a name or a number.
+    known: bool = field(default=True, repr=False)
 
     @property
     def bits_per_element(self) -> float:
@@ -35,16 +37,17 @@ class FrameInfo:
 
 
 def inspect(data: Buffer) -> FrameInfo:
-    """Read a frame's header. The payload is neither decoded nor checked."""
+    """Read a frame's header, also of an unknown codec. The payload is neither decoded nor checked."""
     header = frame.parse(frame.view(data), frame.MAX_ELEMENTS)
-    found, _ = from_header(header)
+    found, known = describe(header)
     return FrameInfo(
-        str(found),
+        found,
         header.shape,
         header.dtype,
         header.payload_offset,
         header.payload_bytes,
         header.signed,
+        known=known,
     )
 
 

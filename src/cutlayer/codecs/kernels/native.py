@@ -13,6 +13,7 @@ from cutlayer import _native as _n
 from cutlayer.codecs.kernels import native_dct as _dct
 from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
+from cutlayer.codecs.kernels import native_stochastic as _stochastic
 
 # Waking a thread costs tens of microseconds, in which one thread finishes a smaller tensor.
 _ELEMENTS_FOR_THREADS = 1 << 17
@@ -30,6 +31,8 @@ ems_squared_error = _ems.ems_squared_error
 ems_fit_weights = _ems.ems_fit_weights
 ems_dct_forward = _dct.ems_dct_forward
 ems_dct_inverse = _dct.ems_dct_inverse
+ems_quantize_stochastically = _stochastic.ems_quantize_stochastically
+ems_stochastic_tops = _stochastic.ems_stochastic_tops
 ems_quantize = _ems.ems_quantize
 ems_pack_bits = _ems.ems_pack_bits
 ems_dequantize = _ems.ems_dequantize

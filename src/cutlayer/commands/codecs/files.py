@@ -83,7 +83,7 @@ def inspect(
 
     info = inspect_frame(read_bytes(source))
     rows = {
-        "codec": info.codec,
+        "codec": info.codec if info.known else f"{info.codec} (unknown here)",
         "shape": list(info.shape),
         "dtype": str(info.dtype).removeprefix("torch."),
         "signed": info.signed,
