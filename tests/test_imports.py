@@ -47,6 +47,7 @@ ALLOWED: dict[str, set[str]] = {
     "reproduce": GROUND
     | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tools", "training", "wire"},
     "report": GROUND | {"config", "reproduce", "training", "wire"},
+    "dashboard": GROUND | {"training", "wire"},
 }
 # The program may import everything: nothing imports it.
 PROGRAM = {"__init__", "__main__", "cli", "commands"}

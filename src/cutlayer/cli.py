@@ -10,7 +10,18 @@ from cutlayer.commands import show
 from cutlayer.commands.codecs import bench, codecs, files
 from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
 from cutlayer.commands.reproduce import reproduce
-from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
+from cutlayer.commands.runs import (
+    advise,
+    compare,
+    cuts,
+    dashboard,
+    evaluate,
+    export,
+    partition,
+    recipes,
+    report,
+    train,
+)
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 
@@ -55,6 +66,7 @@ for command in (
     evaluate,
     predict,
     serve_inference,
+    dashboard,
     compare,
     export,
     report,

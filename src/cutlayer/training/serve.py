@@ -44,6 +44,8 @@ from cutlayer.split.state import client_state
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
+from cutlayer.training.status.run_status import RunStatus
+from cutlayer.training.status.watched_display import WatchedDisplay
 from cutlayer.training.trainer import Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
@@ -76,8 +78,9 @@ def serve(
         if listening.aggregator is not None:
             address, security = listening.aggregator
             orders = Orders(address, security, interrupted=lambda: interrupt.requested, note=shown.note)
+        status = RunStatus(directory, transport.roster)
         follows_link = config.codec.follows_link
-        with running(transport, listening, settings_for_clients(config), confirms=follows_link):
+        with status, running(transport, listening, settings_for_clients(config), confirms=follows_link):
             if listening.metrics is not None:
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
             clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
@@ -87,7 +90,7 @@ def serve(
             trainer = build_trainer(
                 config,
                 lambda: remote_server(config, transport, clients, spec, orders),
-                shown,
+                WatchedDisplay(status, shown),
                 listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
             )
             try:

@@ -1,8 +1,8 @@
 """`train`: a configuration in, a run directory and a result out.
 
-The directory holds `config.toml`, `data.json`, `provenance.json`, `records.jsonl`, `checkpoints/` and,
-unless switched off, TensorBoard events in `tensorboard/`. It can be resumed at any time, also after
-SIGKILL.
+The directory holds `config.toml`, `data.json`, `provenance.json`, `records.jsonl`, `checkpoints/`,
+`status.json` and `events.jsonl` for whoever watches the run and, unless switched off, TensorBoard events in
+`tensorboard/`. It can be resumed at any time, also after SIGKILL.
 """
 
 from pathlib import Path
@@ -17,6 +17,8 @@ from cutlayer.training.build import build_trainer
 from cutlayer.training.gradient_bias import BiasTracker
 from cutlayer.training.local_run import local_run
 from cutlayer.training.progress import Display, Quiet
+from cutlayer.training.status.run_status import RunStatus
+from cutlayer.training.status.watched_display import WatchedDisplay
 from cutlayer.training.trainer import Result
 
 
@@ -37,10 +39,13 @@ def train(
     with torch.random.fork_rng(devices=[]):
         run = local_run(config, data)
         tracker = BiasTracker(run, every=config.train.track_bias)
-        trainer = build_trainer(config, lambda: run.server, progress or Quiet(), before_step=tracker)
+        status = RunStatus(directory)
+        shown = WatchedDisplay(status, progress or Quiet())
+        trainer = build_trainer(config, lambda: run.server, shown, before_step=tracker)
         try:
-            trainer.begin(resume)
-            with Interrupt() as interrupt:
-                return trainer.complete(interrupt)
+            with status:
+                trainer.begin(resume)
+                with Interrupt() as interrupt:
+                    return trainer.complete(interrupt)
         finally:
             trainer.close()

@@ -144,6 +144,14 @@ class Membership:
         with self.lock:
             return sum(len(peer.inbox) for peer in self.peers)
 
+    def roster(self) -> list[dict[str, Any]]:
+        """Every client as it is now, as plain JSON: for whoever watches the run."""
+        with self.lock:
+            return [
+                peer.to_json() | {"name": self.names[peer.number] if peer.number < len(self.names) else ""}
+                for peer in self.peers
+            ]
+
     def rendezvous(self) -> str:
         """Where clients meet that average among themselves, as client 0 has said."""
         with self.lock:
@@ -242,6 +250,7 @@ class Membership:
         if peer.inbox_bytes + len(data) > self._largest_backlog:
             raise MessageError(f"more than {self._largest_backlog} bytes that nobody asked for")
         peer.put_message(data)
+        peer.activity.received(len(data))
         self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:

@@ -20,7 +20,17 @@ from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import TYPES, Message, Report, pack
+from cutlayer.wire.messages.types import (
+    TYPES,
+    Ask,
+    BeginStep,
+    Evaluate,
+    Gradient,
+    Message,
+    Report,
+    Smashed,
+    pack,
+)
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 
@@ -29,6 +39,8 @@ _GLANCE = 0.2
 # How long a client's word that training diverged waits for that of the others, in seconds.
 _GRACE = 5.0
 _REPORT = TYPES.index(Report)
+# Messages that a client has to answer.
+_ASKING = (Ask, BeginStep, Evaluate, Gradient, Smashed)
 
 
 class GrpcTransport(Membership):
@@ -145,6 +157,7 @@ class GrpcTransport(Membership):
             if peer.conversation is None:
                 return
             peer.conversation.send(*data)
+            peer.activity.sent(message.size, isinstance(message, _ASKING))
             if peer.stream is not None:
                 peer.stream.wake()
             if peer.conversation.kept_bytes > self._largest_backlog:
