@@ -8,6 +8,7 @@ import typer
 import cutlayer
 from cutlayer.commands import show
 from cutlayer.commands.codecs import bench, codecs, files
+from cutlayer.commands.help import Program
 from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
 from cutlayer.commands.reproduce import reproduce
 from cutlayer.commands.runs import (
@@ -25,12 +26,12 @@ from cutlayer.commands.runs import (
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 
-app = typer.Typer(
+app = Program(
     name="cutlayer",
     help="Train and run neural networks that are split between clients and a server.",
     epilog="Try: cutlayer train, cutlayer bench, cutlayer COMMAND --help",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 

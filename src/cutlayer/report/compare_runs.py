@@ -21,19 +21,22 @@ _COLUMNS = (
         "smaller than float32",
         "all traffic, MB",
         "uncompressed, MB",
-        "hours on the link",
     ),
 )
+_LINK_COLUMN = "hours on the link"
 
 
 def compare_runs(directories: Sequence[Path]) -> Result:
     """One result for all of these runs. A run that is still training is shown up to its last step."""
     names = _names(directories)
     rows, epochs, causes, rates = [], {}, [], []
+    linked: set[str] = set()
     for directory in directories:
         name = names[directory]
         run = summarize(directory)
         hours = None if run.simulated_seconds is None else run.simulated_seconds / 3600
+        if hours is not None:
+            linked.add(name)
         rows.append(
             [
                 *(name, run.codec, run.mode, run.clients, run.epochs),
@@ -46,22 +49,27 @@ def compare_runs(directories: Sequence[Path]) -> Result:
         epochs[name] = [r for r in records if r.get("kind") == "epoch"]
         rates += rate_plots(name, records)
         causes.append(_provenance(directory))
+    columns: tuple[str, ...] = (*_COLUMNS, _LINK_COLUMN)
+    if not linked:
+        columns, rows = _COLUMNS, [row[:-1] for row in rows]
     traffic = Table("traffic", "Bytes by kind", *_by_kind(directories, names))
     return Result(
         name="runs",
         scale="as configured",
         title="Runs" if len(rows) > 1 else f"Run {rows[0][0]}",
-        tables=[Table("runs", "Accuracy against bytes", _COLUMNS, rows), traffic],
-        plots=[*_plots(epochs), *rates],
+        tables=[Table("runs", "Accuracy against bytes", columns, rows), traffic],
+        plots=[*_plots(epochs, linked), *rates],
         commands=list(dict.fromkeys(str(cause["command"]) for cause in causes if cause.get("command"))),
         provenance=causes[0],
         settings={names[d]: json.loads(settings(d).to_json()) | {"output": None} for d in directories},
     )
 
 
-def _plots(epochs: dict[str, list[dict[str, Any]]]) -> list[Plot]:
+def _plots(epochs: dict[str, list[dict[str, Any]]], linked: set[str]) -> list[Plot]:
+    """`linked` are the runs that had a link; of the others, simulated seconds are work alone."""
     percent = Axis("test accuracy, %")
-    longest = max((r.get("simulated_seconds") or 0 for rs in epochs.values() for r in rs), default=0)
+    timed = (record for name in linked for record in epochs[name])
+    longest = max((record.get("simulated_seconds") or 0 for record in timed), default=0)
     unit, seconds = (
         ("hours", 3600) if longest >= 7200 else ("minutes", 60) if longest >= 120 else ("seconds", 1)
     )
@@ -72,7 +80,7 @@ def _plots(epochs: dict[str, list[dict[str, Any]]]) -> list[Plot]:
         accuracy = [100 * record["accuracy"] for record in scored]
         by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], accuracy))
         by_epoch.append(Series(name, [record["epoch"] for record in scored], accuracy))
-        if any(record.get("simulated_seconds") for record in scored):
+        if name in linked and all(record.get("simulated_seconds") for record in scored):
             by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], accuracy))
         loss.append(Series(name, [r["epoch"] for r in records], [r["train_loss"] for r in records]))
     plots = [

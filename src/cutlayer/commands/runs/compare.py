@@ -24,22 +24,26 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="directories of runs, or folders of these", metavar="RUN")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Compare the accuracy and the traffic of runs.
 
-    Runs that are still going are shown as far as they are.
+    Runs that are still going are shown as far as they are. A folder of runs
+    stands for all of them.
 
     \b
     Examples:
       cutlayer compare runs/digits-dense runs/digits-sp runs/digits-ms
-      cutlayer compare runs/* --json
+      cutlayer compare runs --json
     """
     need("pydantic", "reading a run")
+    from cutlayer.report.find_results import find_runs
     from cutlayer.report.run_summary import summarize
 
-    found = [summarize(run) for run in runs]
+    found = [summarize(run) for run in find_runs(runs)]
     if as_json:
         show.print_json([summary.to_json() for summary in found])
         return
