@@ -77,6 +77,7 @@ class Browser:
 
     def open(self, url: str) -> None:
         self.call("Page.navigate", page=True, url=url)
+        self.until("location.href !== 'about:blank' && document.readyState === 'complete'")
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives in the page."""

@@ -82,9 +82,18 @@ def test_a_killed_and_a_stalled_client_show_within_two_seconds(cluster, folder: 
     assert [c for c in browser.complaints if "net::ERR" not in c] == []
 
 
-def test_beyond_loopback_only_with_tls_and_a_token(cluster, folder: Path, network) -> None:
-    run = cluster.train("train.epochs=1")
-    start = lambda *flags: cluster.nursery.start("dashboard", "loop", *flags, cwd=cluster.folder)  # noqa: E731
+@pytest.fixture
+def run(cluster) -> Path:
+    """The directory of a run of one step."""
+    found = cluster.folder / "run"
+    found.mkdir()
+    (found / "status.json").write_text('{"state": "complete", "steps": 1}')
+    (found / "records.jsonl").write_text('{"kind": "step", "global_step": 1, "loss": 2.5}\n')
+    return found
+
+
+def test_beyond_loopback_only_with_tls_and_a_token(cluster, folder: Path, run: Path) -> None:
+    start = lambda *flags: cluster.nursery.start("dashboard", str(run), *flags, cwd=cluster.folder)  # noqa: E731
     refused = start("--listen", "0.0.0.0:0")
     assert refused.wait() == 1
     assert "will not show the dashboard on 0.0.0.0:0" in refused.text
@@ -99,14 +108,14 @@ def test_beyond_loopback_only_with_tls_and_a_token(cluster, folder: Path, networ
             found: bytes = answer.read()
             return found
 
-    assert b"digits" not in get("/"), "the page itself tells nothing about the run"
+    assert b"2.5" not in get("/"), "the page itself tells nothing about the run"
     good = (folder / "ann.token").read_text().strip()
     for token in (None, "", "cutlayer-" + "x" * 43):
         with pytest.raises(urllib.error.HTTPError, match="401"):
             get("/api/state", token)
     found = json.loads(get("/api/state", good))
-    assert found["run"]["state"] == "complete"
-    assert found["run"]["step"] == len([r for r in network.plain(run) if r["kind"] == "step"])
+    assert (found["run"]["state"], found["run"]["step"]) == ("complete", 1)
+    assert found["curves"]["loss"] == [[1, 2.5]]
     with pytest.raises(urllib.error.HTTPError, match="405"):
         get("/api/state", good, "POST")
     # Without its line in the file, a token is worth nothing.
@@ -116,8 +125,7 @@ def test_beyond_loopback_only_with_tls_and_a_token(cluster, folder: Path, networ
         get("/api/state", good)
 
 
-def test_a_port_that_is_taken_is_told_before_training(cluster) -> None:
-    run = cluster.train("train.epochs=1")
+def test_a_port_that_is_taken_is_told_before_training(cluster, run: Path) -> None:
     first = cluster.nursery.start("dashboard", str(run), "--listen", "0", cwd=cluster.folder)
     port = first.says(r"http://127.0.0.1:(\d+)/")[1]
     flags = ("--listen", "127.0.0.1:0", "--dashboard", port)

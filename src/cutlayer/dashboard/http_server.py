@@ -12,7 +12,7 @@ from typing import IO
 
 from cutlayer.dashboard.access import Access, KnownTokens, load_tokens
 from cutlayer.dashboard.live import EVERY
-from cutlayer.errors import CredentialError, UnreachableError
+from cutlayer.errors import CredentialError
 from cutlayer.imports import need
 from cutlayer.wire.address import bind_error, is_loopback, parse_address
 
@@ -45,6 +45,11 @@ class Place:
             )
         return Place(address, cert, key, tokens)
 
+    @property
+    def local(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(parse_address(self.address)[0])
+
     def listen(self) -> socket.socket:
         """A socket that listens there."""
         host, port = parse_address(self.address)
@@ -52,10 +57,7 @@ class Place:
             family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
             return socket.create_server((host, port), family=family, backlog=64)
         except (OSError, OverflowError) as error:
-            raise self._error() from error
-
-    def _error(self) -> UnreachableError:
-        return bind_error(self.address)
+            raise bind_error(self.address) from error
 
     def url(self, port: int) -> str:
         """What to type into a browser."""

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from cutlayer.dashboard.curve import Curve
+from cutlayer.wire.meter import Kind
 
 Record = Mapping[str, Any]
+_KINDS = [str(kind) for kind in Kind]
 
 
 class RunView:
@@ -67,7 +69,7 @@ class RunView:
         """Bytes by direction and kind, beside what float32 would have cost."""
         sent, raw = self._epochs.bytes + self._steps.bytes, self._epochs.raw + self._steps.raw
         rows = []
-        for key in sorted(sent, key=lambda key: (not key.startswith("up"), key)):
+        for key in sorted(sent, key=_order):
             direction, slash, kind = key.partition("/")
             if slash and sent[key]:
                 # Labels and control messages are sent as they are.
@@ -121,6 +123,12 @@ class _Sums:
         self.raw += _numbers(record, "raw_bytes")
         self.seconds += _numbers(record, "seconds")
         self.evaluation += _numbers(record, "evaluation_bytes")
+
+
+def _order(key: str) -> tuple[bool, int]:
+    """Up before down, tensors before the rest."""
+    direction, _, kind = key.partition("/")
+    return direction != "up", _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def _mapping(record: Record, key: str) -> Mapping[str, Any]:

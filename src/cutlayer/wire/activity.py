@@ -15,6 +15,7 @@ class Activity:
     def __init__(self) -> None:
         self._seen: float | None = None
         self._asked: float | None = None
+        self._awaited: float | None = None
         self._answer: float | None = None
         self._up = self._down = 0
 
@@ -31,19 +32,25 @@ class Activity:
         if self._asked is not None:
             took = time.monotonic() - self._asked
             self._answer = took if self._answer is None else self._answer + _NEWEST * (took - self._answer)
-            self._asked = None
+        self._asked = self._awaited = None
+
+    def awaited(self) -> None:
+        """The run cannot go on without a message of the client. Call it as often as you like."""
+        if self._awaited is None:
+            self._awaited = time.monotonic()
 
     def greeted(self) -> None:
         """The client has a new connection, and nothing was asked on it yet."""
         self._seen = time.time()
-        self._asked = None
+        self._asked = self._awaited = None
 
     def to_json(self) -> dict[str, Any]:
         """The activity as plain JSON: `seen` is a time since 1970, the others are seconds and bytes."""
+        owes = [since for since in (self._asked, self._awaited) if since is not None]
         return {
             "seen": self._seen,
             "answer_seconds": self._answer,
-            "pending_seconds": None if self._asked is None else time.monotonic() - self._asked,
+            "pending_seconds": time.monotonic() - min(owes) if owes else None,
             "up": self._up,
             "down": self._down,
         }

@@ -120,5 +120,8 @@ class DashboardOptions:
         for module in ("starlette", "uvicorn"):
             need(module, "the dashboard", "dashboard")
         place = Place.parse(self.dashboard, cert, key, self.dashboard_tokens)
+        if place.local:
+            # The certificate is for the names by which others reach this machine.
+            place = Place(place.address, tokens=self.dashboard_tokens)
         with dashboard_process(directory, place) as url:
             yield url

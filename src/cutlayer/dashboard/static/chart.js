@@ -1,6 +1,6 @@
 // Line charts as SVG, drawn from points [step, value].
 
-const W = 480, H = 230, LEFT = 48, RIGHT = 12, TOP = 14, BOTTOM = 28;
+const H = 240, LEFT = 52, RIGHT = 14, TOP = 18, BOTTOM = 38;
 const NS = "http://www.w3.org/2000/svg";
 
 function element(name, attributes, text) {
@@ -25,6 +25,8 @@ const short = (n) => (Math.abs(n) >= 1e4 ? n.toExponential(1) : String(+n.toPrec
 
 /** Replace the content of `box` by a chart of series {name, points}; `say` writes a value. */
 export function draw(box, title, series, say) {
+  // One unit is one pixel: letters have the same size however wide the page is.
+  const W = Math.max(240, Math.round(box.clientWidth) || 480);
   const shown = series.filter((one) => one.points.length);
   if (!shown.length) {
     const empty = document.createElement("p");
@@ -47,10 +49,10 @@ export function draw(box, title, series, say) {
     svg.append(element("path", { class: "grid", d: `M${LEFT} ${down(y).toFixed(1)}H${W - RIGHT}` }));
     svg.append(element("text", { x: LEFT - 5, y: down(y) + 4, "text-anchor": "end" }, say(y, true)));
   }
-  for (const x of ticks(x0, x1)) {
-    svg.append(element("text", { x: across(x), y: H - 10, "text-anchor": "middle" }, short(x)));
+  for (const x of ticks(x0, x1, Math.max(3, Math.floor(W / 90)))) {
+    svg.append(element("text", { x: across(x), y: H - 22, "text-anchor": "middle" }, short(x)));
   }
-  svg.append(element("text", { x: W - RIGHT, y: H - 0.5, "text-anchor": "end" }, "step"));
+  svg.append(element("text", { x: (W + LEFT - RIGHT) / 2, y: H - 5, "text-anchor": "middle" }, "step"));
   shown.forEach((one, place) => {
     const mark = place ? "b" : "a";
     const path = one.points.map((p) => `${across(p[0]).toFixed(1)} ${down(p[1]).toFixed(1)}`).join("L");
@@ -62,9 +64,9 @@ export function draw(box, title, series, say) {
       dot.append(element("title", {}, `${one.name}, step ${p[0]}: ${say(p[1])}`));
       svg.append(dot);
     }
-    const key = LEFT + 8 + place * 120;
-    svg.append(element("path", { class: mark, d: `M${key} ${TOP - 4}h22` }));
-    svg.append(element("text", { class: "key", x: key + 27, y: TOP }, one.name));
+    const key = LEFT + 8 + place * 110;
+    svg.append(element("path", { class: mark, d: `M${key} ${TOP - 8}h22` }));
+    svg.append(element("text", { class: "key", x: key + 27, y: TOP - 4 }, one.name));
   });
   box.replaceChildren(svg);
 }

@@ -24,7 +24,7 @@ const STAGES = {
   server: "server: forward and backward", server_encode: "server: encode", sync: "server: average",
   evaluation: "evaluation",
 };
-const KINDS = { smashed: "smashed data", labels: "labels", gradients: "gradients", sync: "weights shared", control: "control" };
+const KINDS = { smashed: "smashed data", labels: "labels", gradients: "gradients", sync: "shared to average", control: "control" };
 
 const clients = new Map();
 let clock = 0; // the server's time minus ours, in seconds
@@ -44,7 +44,7 @@ const seconds = (s) => {
   const all = Math.round(s), h = Math.floor(all / 3600), m = Math.floor(all / 60) % 60, two = (n) => String(n).padStart(2, "0");
   return h ? `${h}:${two(m)}:${two(all % 60)} h` : `${m}:${two(all % 60)} min`;
 };
-const percent = (x, round) => (round ? `${+(100 * x).toPrecision(3)} %` : `${(100 * x).toFixed(2)} %`);
+const percent = (x, round) => (round ? `${+(100 * x).toPrecision(4)} %` : `${(100 * x).toFixed(2)} %`);
 const plain = (x, round) => String(round ? +x.toPrecision(3) : +x.toPrecision(4));
 const shares = new Set(["accuracy", "accuracy_top5"]);
 const writer = (metric) => (shares.has(metric) ? percent : plain);
@@ -63,7 +63,8 @@ function cell(row, place, text, label, kind) {
 
 function trim(body, rows) { while (body.rows.length > rows) body.deleteRow(-1); }
 
-function bar(row, place, share) {
+/** A bar that fills a share of its track, which is a part of the cell. */
+function bar(row, place, share, whole = 1) {
   const td = row.cells[place] ?? row.insertCell();
   td.setAttribute("aria-hidden", "true");
   if (!td.firstChild) {
@@ -71,6 +72,7 @@ function bar(row, place, share) {
     track.className = "track"; one.className = "bar";
     track.append(one); td.append(track);
   }
+  td.firstChild.style.width = `${Math.min(100, 100 * whole).toFixed(1)}%`;
   td.firstChild.firstChild.style.width = `${Math.min(100, 100 * share).toFixed(1)}%`;
 }
 
@@ -107,7 +109,9 @@ function showRun(run) {
   const steps = run.steps ? `step ${run.step} of ${run.steps}` : `step ${run.step}`;
   const epochs = run.epochs ? `, epoch ${run.epoch} of ${run.epochs}` : "";
   const left = run.left_seconds !== null ? `, ${seconds(run.left_seconds)} left` : "";
-  const spent = run.spent_seconds !== null ? `, ${seconds(run.spent_seconds)} so far` : "";
+  const going = run.state === "training" ? "so far" : "in all";
+  const spent = run.spent_seconds !== null ? `, ${seconds(run.spent_seconds)} ${going}` : "";
+  $("clients").classList.toggle("local", !run.network);
   say($("place"), steps + epochs + left + spent);
   const sent = run.traffic.reduce((sum, row) => sum + row.sent, 0);
   const raw = run.traffic.reduce((sum, row) => sum + row.raw, 0);
@@ -132,7 +136,7 @@ function showTraffic(run, sent, raw) {
     const row = body.rows[place] ?? body.insertRow();
     row.className = "";
     cell(row, 0, name); cell(row, 1, size(n), "", "n"); cell(row, 2, size(as), "", "n"); cell(row, 3, times(as, n), "", "n");
-    bar(row, 4, n / most);
+    bar(row, 4, n / as, as / most);
   });
   const total = body.rows[rows.length] ?? body.insertRow();
   total.className = "sum";
@@ -143,7 +147,7 @@ function showTraffic(run, sent, raw) {
     const row = body.rows[last] ?? body.insertRow();
     row.className = "";
     cell(row, 0, "evaluations, beside these"); cell(row, 1, size(run.evaluation_bytes), "", "n");
-    cell(row, 2, "", "", "n"); cell(row, 3, "", "", "n"); bar(row, 4, 0);
+    cell(row, 2, "", "", "n"); cell(row, 3, "", "", "n"); bar(row, 4, 0, 0);
     last += 1;
   }
   trim(body, last);
@@ -155,7 +159,7 @@ function showStages(found) {
   const all = known.reduce((sum, [, s]) => sum + s, 0), most = Math.max(1e-9, ...known.map(([, s]) => s));
   known.forEach(([stage, s], place) => {
     const row = body.rows[place] ?? body.insertRow();
-    cell(row, 0, STAGES[stage] ?? stage); cell(row, 1, seconds(s), "", "n"); cell(row, 2, percent(s / all, true), "", "n");
+    cell(row, 0, STAGES[stage] ?? stage); cell(row, 1, seconds(s), "", "n"); cell(row, 2, `${(100 * s / all).toFixed(1)} %`, "", "n");
     bar(row, 3, s / most);
   });
   trim(body, known.length);
@@ -177,10 +181,10 @@ function showClients() {
     if (state.firstChild.className !== `pill ${kind}`) state.firstChild.className = `pill ${kind}`;
     say(state.firstChild, one.state === "slow" && one.pending ? `slow, owes an answer for ${seconds(one.pending)}` : word);
     const rate = (n) => (n === null ? "–" : `${size(n)}/s`);
-    cell(row, 2, one.seen === null ? "–" : now - one.seen < 1 ? "now" : `${seconds(now - one.seen)} ago`, "last seen", "n");
-    cell(row, 3, seconds(one.answer), "answers in", "n");
-    cell(row, 4, rate(one.up_rate), "rate up", "n");
-    cell(row, 5, rate(one.down_rate), "rate down", "n");
+    cell(row, 2, one.seen === null ? "–" : now - one.seen < 1 ? "now" : `${seconds(now - one.seen)} ago`, "last seen", "n live");
+    cell(row, 3, seconds(one.answer), "answers in", "n live");
+    cell(row, 4, rate(one.up_rate), "rate up", "n live");
+    cell(row, 5, rate(one.down_rate), "rate down", "n live");
     cell(row, 6, one.bits === null ? "–" : one.bits.toFixed(2), "bits an element", "n");
     cell(row, 7, one.link || "–", "link");
     cell(row, 8, one.samples === null ? "–" : String(one.samples), "samples", "n");
@@ -193,6 +197,8 @@ function showClients() {
   const parts = all.some((one) => one.state === "in process" || one.state === "over")
     ? [`${all.length} clients`]
     : [`${here} of ${all.length} connected`, ...["slow", "lost"].filter(count).map((s) => `${count(s)} ${s}`)];
+  const owing = all.filter((one) => one.pending > 1).map((one) => (one.name ? `${one.client} (${one.name})` : one.client));
+  if (owing.length) parts.push(`the run waits for client ${owing.slice(0, 5).join(", ")}`);
   if (all.length > MOST_ROWS) parts.push(`the first ${MOST_ROWS} are shown, those in trouble first`);
   say($("client-sum"), all.length ? parts.join(", ") : "Nobody is known yet.");
 }
@@ -214,7 +220,9 @@ function showEvents(found) {
   while (list.children.length > 200) list.lastChild.remove();
 }
 
+let drawn = null;
 function showCurves(curves) {
+  drawn = curves;
   const name = curves.main;
   say($("metric-title"), `Test ${name}`);
   draw($("metric-chart"), `Test ${name}`, [{ name, points: curves.metrics[name] ?? [] }], writer(name));
@@ -281,6 +289,7 @@ async function follow() {
   }
 }
 
+addEventListener("resize", () => { if (drawn) showCurves(drawn); });
 setInterval(() => { if (clients.size) showClients(); }, 1000);
 for (let wait = 1; ; wait = Math.min(10, 2 * wait)) {
   try {

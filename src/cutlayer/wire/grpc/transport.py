@@ -100,6 +100,7 @@ class GrpcTransport(Membership):
                     # As one who was ready, but died before the era began.
                     raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
+                peer.activity.awaited()
                 if stream is None:
                     began = time.monotonic()
                 elif time.monotonic() - began > self.limits.silence:
@@ -135,6 +136,8 @@ class GrpcTransport(Membership):
                 missing = [c for c in clients if c in members and c not in there]
                 if not missing:
                     return there
+                for client in missing:
+                    self.peers[client].activity.awaited()
                 late = time.monotonic() - began > self.policy.deadline
                 left = len(members) - len(missing)
                 # Those who wait to be let in make up the quorum of the next step, if somebody who is left
