@@ -3,9 +3,9 @@
     python benchmarks/dashboard.py           print the ratio
     python benchmarks/dashboard.py --save    and write it to benchmarks/results/dashboard.json
 
-One run in this process writes its records. Blocks of steps with and without the dashboard take turns, so that a
-busy moment of the machine hits both. With it: the thread that keeps the status of all clients, the dashboard's
-process, and so many pages that read its stream. Nothing here passes or fails.
+One run in this process writes its records. Blocks of steps with and without the dashboard take turns, so that
+a busy moment of the machine hits both. With it: the thread that keeps the status of all clients, the process
+of the dashboard, and so many pages that read its stream. Nothing here passes or fails.
 """
 
 import argparse

@@ -43,7 +43,8 @@ ALLOWED: dict[str, set[str]] = {
     "inference": GROUND
     | {"codecs", "config", "data", "models", "protocol", "split", "tasks", "training", "wire"},
     # What is made of runs.
-    "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
+    "tools": GROUND
+    | {"_native", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND
     | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tools", "training", "wire"},
     "report": GROUND | {"config", "reproduce", "training", "wire"},

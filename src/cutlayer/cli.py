@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import cutlayer
-from cutlayer.commands import show
+from cutlayer.commands import doctor, new, show
 from cutlayer.commands.codecs import bench, codecs, files
 from cutlayer.commands.help import Program
 from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
@@ -53,6 +53,8 @@ def _program(
 
 # In the order in which `cutlayer --help` lists them: from first steps to results.
 for command in (
+    new,
+    doctor,
     codecs,
     bench,
     files,
