@@ -49,6 +49,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tools", "training", "wire"},
     "report": GROUND | {"config", "reproduce", "training", "wire"},
     "dashboard": GROUND | {"training", "wire"},
+    "integrations": GROUND
+    | {"codecs", "config", "data", "inference", "models", "protocol", "report", "split", "training", "wire"},
 }
 # The program may import everything: nothing imports it.
 PROGRAM = {"__init__", "__main__", "cli", "commands"}

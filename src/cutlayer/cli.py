@@ -9,20 +9,18 @@ import cutlayer
 from cutlayer.commands import doctor, new, show
 from cutlayer.commands.codecs import bench, codecs, files
 from cutlayer.commands.help import Program
-from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
-from cutlayer.commands.reproduce import reproduce
-from cutlayer.commands.runs import (
-    advise,
-    compare,
-    cuts,
+from cutlayer.commands.network import (
+    aggregate,
+    certs,
     dashboard,
-    evaluate,
-    export,
-    partition,
-    recipes,
-    report,
-    train,
+    hub,
+    join,
+    predict,
+    serve,
+    serve_inference,
 )
+from cutlayer.commands.reproduce import reproduce
+from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 
@@ -72,6 +70,7 @@ for command in (
     dashboard,
     compare,
     export,
+    hub,
     report,
     reproduce,
     certs,

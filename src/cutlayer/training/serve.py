@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
-from cutlayer.training.trainer import Result
+from cutlayer.training.trainer import Listener, Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.link.model import parse_links
@@ -55,9 +56,17 @@ from cutlayer.wire.policy import Policy
 
 
 def serve(
-    config: Config, listening: Listening, *, progress: Display | None = None, resume: bool = False
+    config: Config,
+    listening: Listening,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    listeners: Sequence[Listener] = (),
 ) -> Result:
-    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
+    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint.
+
+    `listeners` are told each step and epoch.
+    """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
     _check(config, listening)
@@ -91,7 +100,10 @@ def serve(
                 config,
                 lambda: remote_server(config, transport, clients, spec, orders),
                 WatchedDisplay(status, shown),
-                listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
+                listeners=(
+                    *listeners,
+                    *(() if listening.metrics is None else (_Counted(listening.metrics),)),
+                ),
             )
             try:
                 trainer.begin(resume)

@@ -5,6 +5,7 @@ The directory holds `config.toml`, `data.json`, `provenance.json`, `records.json
 `tensorboard/`. It can be resumed at any time, also after SIGKILL.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +20,7 @@ from cutlayer.training.local_run import local_run
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
-from cutlayer.training.trainer import Result
+from cutlayer.training.trainer import Listener, Result
 
 
 def train(
@@ -28,11 +29,13 @@ def train(
     progress: Display | None = None,
     resume: bool = False,
     data: FederatedData | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Result:
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 
-    `data` can be given by a caller who has loaded it already. The global random state of PyTorch is the
-    same afterwards as before. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
+    `data` can be given by a caller who has loaded it already. `listeners` are told each step and epoch. The
+    global random state of PyTorch is the same afterwards as before. Ctrl-C lets the step end and be saved,
+    then raises KeyboardInterrupt.
     """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
@@ -41,7 +44,7 @@ def train(
         tracker = BiasTracker(run, every=config.train.track_bias)
         status = RunStatus(directory)
         shown = WatchedDisplay(status, progress or Quiet())
-        trainer = build_trainer(config, lambda: run.server, shown, before_step=tracker)
+        trainer = build_trainer(config, lambda: run.server, shown, listeners=listeners, before_step=tracker)
         try:
             with status:
                 trainer.begin(resume)

@@ -21,6 +21,7 @@ from cutlayer.commands.options import Flag, RunOutput, Threads
 from cutlayer.commands.runs.model_check import threads_for_training
 from cutlayer.commands.runs.settings import RunSettings
 from cutlayer.commands.runs.show_result import show_result
+from cutlayer.commands.trackers import tracked
 from cutlayer.imports import need
 
 
@@ -112,7 +113,14 @@ def serve(
             ready,
         )
         try:
-            result = serve_run(config, listening, progress=progress.display(display), resume=output.resume)
+            with tracked(output.tracker, config) as listeners:
+                result = serve_run(
+                    config,
+                    listening,
+                    progress=progress.display(display),
+                    resume=output.resume,
+                    listeners=listeners,
+                )
         except KeyboardInterrupt:
             tell(f"stopped; to continue: cutlayer serve --resume --out {config.output.dir}")
             raise typer.Exit(130) from None
