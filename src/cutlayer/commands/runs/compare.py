@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from cutlayer.report.run_summary import Summary
 
 
+#: Kinds of tensors, up and down together, and the names of their columns.
+_KINDS = {"smashed": "smashed data", "gradients": "gradients", "sync": "averaging"}
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("compare")(compare)
@@ -51,21 +55,28 @@ def compare(
 
 
 def comparison(runs: list[Summary]) -> Table:
-    """Accuracy against bytes. The error is that of the smashed data under the codec."""
+    """Accuracy against bytes by kind. The error is that of the smashed data under the codec.
+
+    How many times smaller all traffic is compares with tensors as plain float32.
+    """
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
     rates = any(run.rate != "fixed" for run in runs)
     columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
     words = len(columns)
-    columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
-    columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
+    kinds = [kind for kind in _KINDS if any(_sent(run, kind) for run in runs)]
+    columns += ["epochs", "accuracy", "best", "error", *(_KINDS[kind] for kind in kinds)]
+    columns += ["all traffic", "times smaller", *(["time on link"] if timed else [])]
     rows = []
     for run in runs:
         row = [run.run, run.codec, *([run.rate] if rates else [])]
         row += [run.down_codec, run.sync_codec] if other else []
         row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
-        row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
-        row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
+        row += [_number(run.error, ".4f"), *(show.size(_sent(run, kind)) for kind in kinds)]
+        row += [
+            show.size(run.total),
+            _number(run.uncompressed / run.total if run.total else math.nan, ".2f", "x"),
+        ]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
@@ -88,6 +99,10 @@ def traffic_table(run: Summary) -> Table:
     if run.simulated_seconds is not None:
         title += f", {show.duration(run.simulated_seconds)} on the given link"
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
+
+
+def _sent(run: Summary, kind: str) -> int:
+    return run.bytes.get(f"up/{kind}", 0) + run.bytes.get(f"down/{kind}", 0)
 
 
 def _compared(sent: int, raw: int | None) -> list[str]:
