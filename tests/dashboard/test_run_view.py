@@ -1,5 +1,6 @@
 """Records add up as `cutlayer compare` adds them up, whatever else is in the file."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def test_agrees_with_compare_in_the_middle_of_an_epoch_and_at_the_end(
         key: n for key, n in summary.bytes.items() if "/" in key and n
     }
     assert sum(row["raw"] for row in rows.values()) == summary.uncompressed
-    assert view.latest["accuracy"] == summary.accuracy
+    assert view.latest["accuracy"] == summary.to_json()["accuracy"]
     assert len(view.loss.points()) == summary.steps
     assert view.mean_bits == pytest.approx(32 / summary.saving)
     assert view.evaluation_bytes > 0
@@ -52,13 +53,26 @@ def test_agrees_with_compare_in_the_middle_of_an_epoch_and_at_the_end(
     ]
 
 
-def test_metrics_come_by_their_names() -> None:
-    view = RunView()
-    scored: dict[str, Any] = {"kind": "epoch", "global_step": 4, "epoch": 1, "test_loss": 0.5}
-    view.add({**scored, "metrics": {"rmse": 2.5, "mae": 1.5}, "main_metric": "rmse"})
-    assert view.main == "rmse"
-    assert view.latest == {"test_loss": 0.5, "rmse": 2.5, "mae": 1.5}
-    assert view.curves()["metrics"] == {"rmse": [(4, 2.5)], "mae": [(4, 1.5)]}
+def test_metrics_are_those_that_the_run_names(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path)
+    watcher.look()
+    metrics = [{"name": "rmse", "higher": False}, {"name": "within", "percent": True}]
+    (tmp_path / "task.json").write_text(json.dumps({"name": "regression", "metrics": metrics}))
+    scored = {"kind": "epoch", "global_step": 4, "epoch": 1, "test_loss": 0.5, "rmse": 2.5, "within": 0.75}
+    (tmp_path / "records.jsonl").write_text(json.dumps(scored) + "\n")
+    watcher.look()
+    found = watcher.snapshot()
+    assert (found["main"], found["percent"]) == ("rmse", ["within"])
+    assert found["latest"] == {"test_loss": 0.5, "rmse": 2.5, "within": 0.75}
+    assert watcher.curves()["metrics"] == {"rmse": [(4, 2.5)], "within": [(4, 0.75)]}
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"metrics": 3}', '{"metrics": [1]}', '{"metrics": []}'])
+def test_damaged_names_of_metrics_are_those_of_classification(tmp_path: Path, content: str) -> None:
+    (tmp_path / "task.json").write_text(content)
+    watcher = Watcher(tmp_path)
+    watcher.look()
+    assert watcher.snapshot()["main"] == "accuracy"
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,11 @@ def test_there_and_back(run: Path, tmp_path: Path) -> None:
     assert "published" in str(invoke("push", run, tmp_path / "repository"))
     card = (tmp_path / "repository" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: cutlayer\n")
-    for words in ("ms:ratio=0.9,bits=2", f"{summarize(run).accuracy:.2%}", "200 samples at 3 clients"):
+    for words in (
+        "ms:ratio=0.9,bits=2",
+        f"{summarize(run).to_json()['accuracy']:.4g}",
+        "200 samples at 3 clients",
+    ):
         assert words in card, card
     assert str(tmp_path) not in card
     assert "cutlayer eval" in str(invoke("pull", tmp_path / "repository", tmp_path / "again"))
@@ -43,7 +47,7 @@ def test_there_and_back(run: Path, tmp_path: Path) -> None:
         assert tensor.equal(after.model.state_dict()[name])
         assert tensor.equal(whole[name])
     assert summarize(tmp_path / "again").bytes == summarize(run).bytes
-    assert f"{summarize(run).accuracy:.2%}" in str(invoke("eval", tmp_path / "again"))
+    assert f"{summarize(run).to_json()['accuracy']:.2%}" in str(invoke("eval", tmp_path / "again"))
 
 
 def test_nothing_is_replaced_and_nothing_half_is_pulled(run: Path, tmp_path: Path) -> None:
@@ -62,6 +66,13 @@ def test_nothing_is_replaced_and_nothing_half_is_pulled(run: Path, tmp_path: Pat
     kept.write_bytes(data)
     with pytest.raises(CheckpointError):
         hub.pull(str(folder), tmp_path / "new")
+
+
+def test_what_is_a_folder_and_what_is_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "here").mkdir(parents=True)
+    names = {"me/digits": True, "./my-model": False, "../digits": False, "/a/b": False, "runs/here": False}
+    assert {name: hub.is_hub_name(name) for name in names} == names
 
 
 def test_links_of_a_repository_lead_nowhere(run: Path, tmp_path: Path) -> None:

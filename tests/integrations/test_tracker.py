@@ -10,6 +10,7 @@ import pytest
 from cutlayer.config.schema import Config
 from cutlayer.errors import ConfigError, DataError
 from cutlayer.integrations.tracker import Tracker
+from cutlayer.report.run_summary import summarize
 from cutlayer.training.train import train
 
 
@@ -48,7 +49,7 @@ def test_a_run_is_told_step_by_step(
     assert step == 1
     assert metrics["step/loss"] > 0
     assert metrics["step/bytes/up/smashed"] > 0
-    assert fake.told[-2][1][1]["epoch/accuracy"] == result.best_accuracy
+    assert fake.told[-2][1][1]["epoch/accuracy"] == summarize(result.directory).to_json()["accuracy"]
 
 
 def test_what_is_not_there_is_said_with_its_remedy(

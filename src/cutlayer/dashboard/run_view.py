@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cutlayer.dashboard.curve import Curve
@@ -13,17 +14,30 @@ Record = Mapping[str, Any]
 _KINDS = [str(kind) for kind in Kind]
 
 
-class RunView:
-    """Takes in records in their order."""
+@dataclass(frozen=True)
+class Metric:
+    """A metric of evaluations: the key of its values in records, and whether it is a share of 1."""
 
-    def __init__(self) -> None:
+    name: str
+    percent: bool = False
+
+
+#: Of runs that do not say what theirs are: those of classification.
+ACCURACY = (Metric("accuracy", percent=True), Metric("accuracy_top5", percent=True))
+
+
+class RunView:
+    """Takes in records in their order. `metrics` are those of the run's task, the main one first."""
+
+    def __init__(self, metrics: Sequence[Metric] = ACCURACY) -> None:
         self.step = self.epoch = 0
         self.loss = Curve()
         self.test_loss = Curve()
-        self.metrics: dict[str, Curve] = {}
-        """Each metric of an evaluation that is a number."""
+        self.metrics = {metric.name: Curve() for metric in metrics}
+        self.percent = [metric.name for metric in metrics if metric.percent]
+        self.main = metrics[0].name
         self.latest: dict[str, float] = {}
-        self.main = "accuracy"
+        """The last loss, test loss and value of each metric, by name."""
         self.bits: dict[str, float] = {}
         """The last bits an element of each client, where clients choose them."""
         self.client_bytes: dict[str, dict[str, int]] = {}
@@ -51,13 +65,8 @@ class RunView:
 
     def _evaluated(self, record: Record, step: int) -> None:
         self._add(self.test_loss, "test_loss", record.get("test_loss"), step)
-        found = dict(_mapping(record, "metrics")) or {"accuracy": record.get("accuracy")}
-        named = record.get("main_metric")
-        self.main = (
-            named if isinstance(named, str) else self.main if self.main in found else next(iter(found))
-        )
-        for name, value in found.items():
-            self._add(self.metrics.setdefault(str(name), Curve()), str(name), value, step)
+        for name, curve in self.metrics.items():
+            self._add(curve, name, record.get(name), step)
 
     def _add(self, curve: Curve, name: str, value: Any, step: int) -> None:
         if _finite(value):
@@ -99,6 +108,7 @@ class RunView:
         """Everything that is drawn."""
         return {
             "main": self.main,
+            "percent": self.percent,
             "loss": self.loss.points(),
             "test_loss": self.test_loss.points(),
             "metrics": {name: curve.points() for name, curve in self.metrics.items() if curve.points()},

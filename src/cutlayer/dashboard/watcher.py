@@ -16,7 +16,7 @@ from typing import Any
 from cutlayer.dashboard.client_view import ClientView, RunFacts
 from cutlayer.dashboard.event_words import in_words
 from cutlayer.dashboard.follow import Follower
-from cutlayer.dashboard.run_view import RunView
+from cutlayer.dashboard.run_view import ACCURACY, Metric, RunView
 from cutlayer.training.status.run_status import EVENTS_FILE, STATUS_FILE
 
 _EVENTS = 200
@@ -42,9 +42,12 @@ class Watcher:
 
     def look(self) -> bool:
         """Read what is new; True if there is more of it than one look takes."""
+        if not self._run.step:
+            # A run that has not begun has not said yet what its metrics are.
+            self._run = RunView(_metrics(self._directory / "task.json"))
         news = self._records.read()
         if news.restarted:
-            self._run = RunView()
+            self._run = RunView(_metrics(self._directory / "task.json"))
         for record in news.lines:
             self._run.add(record)
         happened = self._events.read()
@@ -78,6 +81,7 @@ class Watcher:
             "spent_seconds": self._spent(state),
             "last_step": _modified(self._directory / "records.jsonl"),
             "main": run.main,
+            "percent": run.percent,
             "latest": run.latest,
             "traffic": run.traffic,
             "evaluation_bytes": run.evaluation_bytes,
@@ -155,6 +159,13 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _metrics(path: Path) -> tuple[Metric, ...]:
+    """The metrics of a run's task, the main one first, as its `task.json` has them."""
+    rows = _json(path).get("metrics")
+    named = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return tuple(Metric(str(row.get("name")), bool(row.get("percent"))) for row in named) or ACCURACY
 
 
 def _toml(path: Path) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cutlayer.report.run_summary import summarize
 from cutlayer.training import checkpoint
 from cutlayer.training.load_run import open_run
 
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = {
     "model.safetensors": "the whole model",
     "client.safetensors": "the clients' half",

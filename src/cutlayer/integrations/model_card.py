@@ -13,7 +13,10 @@ from cutlayer.units import size
 def model_card(name: str, config: Config, data: DataSpec, summary: Summary, files: dict[str, str]) -> str:
     """The README.md of a model repository, with the metadata that hubs read in front."""
     cut = config.model.cut if isinstance(config.model.cut, str) else " and ".join(config.model.cut)
-    accuracy = "not evaluated" if math.isnan(summary.accuracy) else f"{summary.accuracy:.2%}"
+    figures = summary.to_json()
+    main = next(key.removeprefix("best_") for key in figures if key.startswith("best_"))
+    value = figures.get(main)
+    scored = f"{value:.4g}" if isinstance(value, float) and math.isfinite(value) else "not evaluated"
     listed = "\n".join(f"| `{file}` | {what} |" for file, what in files.items())
     return f"""---
 library_name: cutlayer
@@ -33,7 +36,7 @@ the rest.
 | | |
 |---|---|
 | data | {_plain(data.name)}, {sum(data.samples)} samples at {len(data.samples)} clients |
-| test accuracy | {accuracy} |
+| test {main.replace("_", " ")} | {scored} |
 | training | mode {config.train.mode}, {summary.epochs} epochs, {summary.steps} steps, seed {config.seed} |
 | codecs | up `{config.codec.up}`, down `{config.codec.down}`, sync `{config.codec.sync}` |
 | traffic | {size(summary.total)}; {size(summary.uncompressed)} as float32 |

@@ -46,8 +46,7 @@ const seconds = (s) => {
 };
 const percent = (x, round) => (round ? `${+(100 * x).toPrecision(4)} %` : `${(100 * x).toFixed(2)} %`);
 const plain = (x, round) => String(round ? +x.toPrecision(3) : +x.toPrecision(4));
-const shares = new Set(["accuracy", "accuracy_top5"]);
-const writer = (metric) => (shares.has(metric) ? percent : plain);
+const writer = (metric, shares) => (shares.includes(metric) ? percent : plain);
 const times = (raw, sent) => (sent ? `${(raw / sent).toFixed(2)}×` : "–");
 
 /** Change text only where it differs, so that a screen reader is not told the same twice. */
@@ -118,7 +117,7 @@ function showRun(run) {
   const metric = run.latest[run.main];
   const smashed = run.traffic.find((row) => row.kind === "smashed" && row.direction === "up");
   figures([
-    [`test ${run.main}`, metric === undefined ? "–" : writer(run.main)(metric), "at the last evaluation"],
+    [`test ${run.main.replaceAll("_", " ")}`, metric === undefined ? "–" : writer(run.main, run.percent)(metric), "at the last evaluation"],
     ["training loss", run.latest.loss === undefined ? "–" : plain(run.latest.loss), "of the last step"],
     ["all traffic", size(sent), sent ? `${times(raw, sent)} smaller than float32` : "nothing sent yet"],
     ["smashed data up", smashed ? size(smashed.sent) : "–", smashed ? `${times(smashed.raw, smashed.sent)} smaller` : ""],
@@ -223,9 +222,9 @@ function showEvents(found) {
 let drawn = null;
 function showCurves(curves) {
   drawn = curves;
-  const name = curves.main;
-  say($("metric-title"), `Test ${name}`);
-  draw($("metric-chart"), `Test ${name}`, [{ name, points: curves.metrics[name] ?? [] }], writer(name));
+  const name = curves.main, title = `Test ${name.replaceAll("_", " ")}`;
+  say($("metric-title"), title);
+  draw($("metric-chart"), title, [{ name, points: curves.metrics[name] ?? [] }], writer(name, curves.percent));
   draw($("loss-chart"), "Loss", [{ name: "training", points: curves.loss }, { name: "test", points: curves.test_loss }], plain);
 }
 

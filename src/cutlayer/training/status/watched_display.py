@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from cutlayer.training.progress import Display, Record
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.wire import log
@@ -14,10 +16,10 @@ class WatchedDisplay:
         self._status = status
         self._shown = shown
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, *more: Any) -> None:
         """See `Display.begin`."""
         self._status.training(epochs, steps, done)
-        self._shown.begin(epochs, steps, done)
+        self._shown.begin(epochs, steps, done, *more)
 
     def step(self, record: Record) -> None:
         """See `Display.step`."""
