@@ -32,11 +32,8 @@ def test_there_and_back(run: Path, tmp_path: Path) -> None:
     assert "published" in str(invoke("push", run, tmp_path / "repository"))
     card = (tmp_path / "repository" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: cutlayer\n")
-    for words in (
-        "ms:ratio=0.9,bits=2",
-        f"{summarize(run).to_json()['accuracy']:.4g}",
-        "200 samples at 3 clients",
-    ):
+    accuracy = summarize(run).to_json()["accuracy"]
+    for words in ("ms:ratio=0.9,bits=2", f"test accuracy | {accuracy:.4g}", "200 samples at 3 clients"):
         assert words in card, card
     assert str(tmp_path) not in card
     assert "cutlayer eval" in str(invoke("pull", tmp_path / "repository", tmp_path / "again"))

@@ -1,5 +1,7 @@
 """A new project trains as it is, and no file of a user is replaced."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,15 @@ from cutlayer.report.run_summary import summarize
 from cutlayer.tools.new_project import FILES, new_project
 
 
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """Modules of the project are not kept for other tests, which have some of the same names."""
+    yield
+    for name in ("my_model", "my_data"):
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("forgotten")
 def test_it_trains_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = CliRunner().invoke(app, ["new", str(tmp_path / "mine")])
     assert done.exit_code == 0, done.output
