@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 #: Kinds of tensors, up and down together, and the names of their columns.
-_KINDS = {"smashed": "smashed data", "gradients": "gradients", "sync": "averaging"}
+_KINDS = {"smashed": "smashed", "gradients": "gradients", "sync": "shared"}
 
 
 def register(app: typer.Typer) -> None:
@@ -66,7 +66,7 @@ def comparison(runs: list[Summary]) -> Table:
     words = len(columns)
     kinds = [kind for kind in _KINDS if any(_sent(run, kind) for run in runs)]
     columns += ["epochs", "accuracy", "best", "error", *(_KINDS[kind] for kind in kinds)]
-    columns += ["all traffic", "times smaller", *(["time on link"] if timed else [])]
+    columns += ["all traffic", "smaller", *(["time on link"] if timed else [])]
     rows = []
     for run in runs:
         row = [run.run, run.codec, *([run.rate] if rates else [])]
