@@ -97,13 +97,14 @@ _DIGITS: Settings = {
     "train": _PAPER_TRAIN
     | {"epochs": 12, "batch_size": 16, "lr": 0.05, "weight_decay": 5e-4, "schedule": "cosine"},
 }
-# What travels up, down, and between clients. The last compresses everything; gradients need more bits.
+# What travels up, down, and between clients. The last compresses everything: smashed data in fewer bits than
+# `ms`, which on so small a model lose no accuracy that could be measured.
 _DEMO = {
     "none": ("none", "none", "none"),
     "dense": ("dense", "none", "none"),
     "sp": (POLICIES["sp"], "none", "none"),
     "ms": (POLICIES["ms"], "none", "none"),
-    "ems": ("ems:bpe=1.0", "ems:bpe=3.0", "ems:bpe=2.0"),
+    "ems": ("ems:bpe=2.0", "ems:bpe=3.0", "ems:bpe=2.0"),
 }
 
 
