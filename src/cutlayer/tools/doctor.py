@@ -26,6 +26,7 @@ EXTRAS: dict[str, tuple[str, ...]] = {
     "zarr": ("zarr", "numcodecs"),
     "trackio": ("trackio",),
     "hub": ("huggingface_hub",),
+    "flower": ("flwr",),
 }
 _PORTS = {50551: "cutlayer serve", 8080: "cutlayer dashboard"}
 _LEAST_DISK = 1 << 30
