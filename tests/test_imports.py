@@ -43,11 +43,15 @@ ALLOWED: dict[str, set[str]] = {
     "inference": GROUND
     | {"codecs", "config", "data", "models", "protocol", "split", "tasks", "training", "wire"},
     # What is made of runs.
-    "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
+    "tools": GROUND
+    | {"_native", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND
     | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tasks", "tools", "training"}
     | {"wire"},
     "report": GROUND | {"config", "reproduce", "tasks", "training", "wire"},
+    "dashboard": GROUND | {"training", "wire"},
+    "integrations": GROUND
+    | {"codecs", "config", "data", "inference", "models", "protocol", "report", "split", "training", "wire"},
 }
 # The program may import everything: nothing imports it.
 PROGRAM = {"__init__", "__main__", "cli", "commands"}

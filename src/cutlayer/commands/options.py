@@ -53,6 +53,12 @@ class RunOutput:
     )
     quiet: Quiet = False
     as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False
+    tracker: Annotated[
+        list[str] | None,
+        Flag(
+            "--tracker", help="log to an experiment tracker: trackio, wandb; may be repeated", metavar="NAME"
+        ),
+    ] = None
 
     @property
     def display(self) -> Literal["auto", "quiet", "json"]:

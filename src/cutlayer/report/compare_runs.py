@@ -22,14 +22,15 @@ _TRAFFIC = (
     "smaller than float32",
     "all traffic, MB",
     "uncompressed, MB",
-    "hours on the link",
 )
+_LINK_COLUMN = "hours on the link"
 
 
 def compare_runs(directories: Sequence[Path]) -> Result:
     """One result for all of these runs. A run that is still training is shown up to its last step."""
     names = _names(directories)
     rows, epochs, causes, rates = [], {}, [], []
+    linked: set[str] = set()
     runs = {directory: summarize(directory) for directory in directories}
     metrics = list(dict.fromkeys(metric for run in runs.values() for metric in run.shown))
     mains = list(dict.fromkeys(run.metric for run in runs.values()))
@@ -37,6 +38,8 @@ def compare_runs(directories: Sequence[Path]) -> Result:
         name = names[directory]
         hours = None if run.simulated_seconds is None else run.simulated_seconds / 3600
         bests = [_scaled(main, run.best) if main == run.metric else None for main in mains]
+        if hours is not None:
+            linked.add(name)
         rows.append(
             [
                 *(name, run.codec, run.mode, run.clients, run.epochs),
@@ -53,6 +56,10 @@ def compare_runs(directories: Sequence[Path]) -> Result:
     traffic = Table("traffic", "Bytes by kind", *_by_kind(directories, names))
     what = _title(mains[0].name) if len(mains) == 1 else "Metrics"
     columns = (*_ABOUT, *map(_column, metrics), *(f"best {_column(main)}" for main in mains), *_TRAFFIC)
+    if linked:
+        columns = (*columns, _LINK_COLUMN)
+    else:
+        rows = [row[:-1] for row in rows]
     if len(mains) == 1:
         columns = tuple("best %" if c == "best accuracy %" else c for c in columns)
     return Result(
@@ -60,15 +67,19 @@ def compare_runs(directories: Sequence[Path]) -> Result:
         scale="as configured",
         title="Runs" if len(rows) > 1 else f"Run {rows[0][0]}",
         tables=[Table("runs", f"{what} against bytes", columns, rows), traffic],
-        plots=[*_plots(epochs, {names[d]: run.shown for d, run in runs.items()}), *rates],
+        plots=[*_plots(epochs, {names[d]: run.shown for d, run in runs.items()}, linked), *rates],
         commands=list(dict.fromkeys(str(cause["command"]) for cause in causes if cause.get("command"))),
         provenance=causes[0],
         settings={names[d]: json.loads(settings(d).to_json()) | {"output": None} for d in directories},
     )
 
 
-def _plots(epochs: dict[str, list[dict[str, Any]]], shown: dict[str, tuple[Metric, ...]]) -> list[Plot]:
-    longest = max((r.get("simulated_seconds") or 0 for rs in epochs.values() for r in rs), default=0)
+def _plots(
+    epochs: dict[str, list[dict[str, Any]]], shown: dict[str, tuple[Metric, ...]], linked: set[str]
+) -> list[Plot]:
+    """`linked` are the runs that had a link; of the others, simulated seconds are work alone."""
+    timed = (record for name in linked for record in epochs[name])
+    longest = max((record.get("simulated_seconds") or 0 for record in timed), default=0)
     unit, seconds = (
         ("hours", 3600) if longest >= 7200 else ("minutes", 60) if longest >= 120 else ("seconds", 1)
     )
@@ -85,7 +96,7 @@ def _plots(epochs: dict[str, list[dict[str, Any]]], shown: dict[str, tuple[Metri
             values = [_scaled(main, record[main.name]) for record in scored]
             by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], values))
             by_epoch.append(Series(name, [record["epoch"] for record in scored], values))
-            if any(record.get("simulated_seconds") for record in scored):
+            if name in linked and all(record.get("simulated_seconds") for record in scored):
                 by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], values))
         axis, title = Axis(f"test {_column(main, ', ')}"), _title(main.name)
         x = Axis("smashed data up, MB", True)

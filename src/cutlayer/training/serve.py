@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,9 @@ from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.trainer import Result
+from cutlayer.training.status.run_status import RunStatus
+from cutlayer.training.status.watched_display import WatchedDisplay
+from cutlayer.training.trainer import Listener, Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.link.model import parse_links
@@ -55,9 +58,17 @@ from cutlayer.wire.policy import Policy
 
 
 def serve(
-    config: Config, listening: Listening, *, progress: Display | None = None, resume: bool = False
+    config: Config,
+    listening: Listening,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    listeners: Sequence[Listener] = (),
 ) -> Result:
-    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
+    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint.
+
+    `listeners` are told each step and epoch.
+    """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
     _check(config, listening)
@@ -78,8 +89,9 @@ def serve(
         if listening.aggregator is not None:
             address, security = listening.aggregator
             orders = Orders(address, security, interrupted=lambda: interrupt.requested, note=shown.note)
+        status = RunStatus(directory, transport.roster)
         follows_link = config.codec.follows_link
-        with running(transport, listening, settings_for_clients(config), confirms=follows_link):
+        with status, running(transport, listening, settings_for_clients(config), confirms=follows_link):
             if listening.metrics is not None:
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
             clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
@@ -89,8 +101,11 @@ def serve(
             trainer = build_trainer(
                 config,
                 lambda: remote_server(config, transport, clients, spec, orders),
-                shown,
-                listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
+                WatchedDisplay(status, shown),
+                listeners=(
+                    *listeners,
+                    *(() if listening.metrics is None else (_Counted(listening.metrics),)),
+                ),
             )
             try:
                 trainer.begin(resume)

@@ -150,3 +150,19 @@ def test_bench_on_its_own_feature_map() -> None:
     measured = json.loads(run("bench", "--codec", "ms", "--seconds", 0, "--json").stdout)
     assert measured["shape"][0] == 1438
     assert 0 < measured["codecs"][0]["error"] < 0.5
+
+
+def test_a_file_that_is_no_frame_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.cut"
+    path.write_text("these are no tensors")
+    for words in (("decode", path, tmp_path / "x.npy"), ("inspect", path)):
+        assert f"{path}: these bytes start with" in refused(*words)
+
+
+def test_defaults_are_those_that_a_codec_has() -> None:
+    for row in json.loads(run("codecs", "--json").stdout):
+        made = cutlayer.codec(row["name"])
+        assert {k: p["default"] for k, p in row["parameters"].items()} == {
+            k: getattr(made, k) for k in row["parameters"]
+        }
+    assert "bpe         1.0" in run("codecs", "ems").stdout

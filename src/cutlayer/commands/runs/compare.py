@@ -19,28 +19,36 @@ if TYPE_CHECKING:
     from cutlayer.tasks import Metric
 
 
+#: Kinds of tensors, up and down together, and the names of their columns.
+_KINDS = {"smashed": "smashed", "gradients": "gradients", "sync": "shared"}
+
+
 def register(app: typer.Typer) -> None:
     """Add the command."""
     app.command("compare")(compare)
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="directories of runs, or folders of these", metavar="RUN")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Compare the metrics and the traffic of runs.
 
-    Runs that are still going are shown as far as they are.
+    Runs that are still going are shown as far as they are. A folder of runs
+    stands for all of them.
 
     \b
     Examples:
       cutlayer compare runs/digits-dense runs/digits-sp runs/digits-ms
-      cutlayer compare runs/* --json
+      cutlayer compare runs --json
     """
     need("pydantic", "reading a run")
+    from cutlayer.report.find_results import find_runs
     from cutlayer.report.run_summary import summarize
 
-    found = [summarize(run) for run in runs]
+    found = [summarize(run) for run in find_runs(runs)]
     if as_json:
         show.print_json([summary.to_json() for summary in found])
         return
@@ -48,30 +56,31 @@ def compare(
 
 
 def comparison(runs: list[Summary]) -> Table:
-    """Metrics against bytes. The error is that of the smashed data under the codec."""
+    """Metrics against bytes by kind. The error is that of the smashed data under the codec.
+
+    How many times smaller all traffic is compares with tensors as plain float32.
+    """
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
     rates = any(run.rate != "fixed" for run in runs)
     columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
     words = len(columns)
     metrics = list(dict.fromkeys(metric for run in runs for metric in run.shown if not metric.minor))
-    columns += [
-        "epochs",
-        *(metric.name.replace("_", " ") for metric in metrics),
-        "best",
-        "error",
-        "smashed data up",
-        "vs float32",
-    ]
-    columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
+    kinds = [kind for kind in _KINDS if any(_sent(run, kind) for run in runs)]
+    columns += ["epochs", *(metric.name.replace("_", " ") for metric in metrics), "best", "error"]
+    columns += [*(_KINDS[kind] for kind in kinds), "all traffic", "smaller"]
+    columns += ["time on link"] if timed else []
     rows = []
     for run in runs:
         row = [run.run, run.codec, *([run.rate] if rates else [])]
         row += [run.down_codec, run.sync_codec] if other else []
         row += [str(run.epochs), *(_value(metric, run.metrics.get(metric.name)) for metric in metrics)]
-        row += [_value(run.metric, run.best)]
-        row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
-        row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
+        row += [_value(run.metric, run.best), _number(run.error, ".4f")]
+        row += [show.size(_sent(run, kind)) for kind in kinds]
+        row += [
+            show.size(run.total),
+            _number(run.uncompressed / run.total if run.total else math.nan, ".2f", "x"),
+        ]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
@@ -103,6 +112,10 @@ def traffic_table(run: Summary) -> Table:
     if run.simulated_seconds is not None:
         title += f", {show.duration(run.simulated_seconds)} on the given link"
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
+
+
+def _sent(run: Summary, kind: str) -> int:
+    return run.bytes.get(f"up/{kind}", 0) + run.bytes.get(f"down/{kind}", 0)
 
 
 def _compared(sent: int, raw: int | None) -> list[str]:

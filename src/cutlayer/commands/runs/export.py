@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.options import Checkpoint, Flag, RunArgument
+from cutlayer.commands.ask import may_replace
+from cutlayer.commands.options import Checkpoint, Flag, Overwrite, RunArgument
 from cutlayer.imports import need
 
 
@@ -24,11 +25,13 @@ def export(
     ] = "whole",
     out: Annotated[Path, Flag(help="the file to write")] = Path("model.safetensors"),
     checkpoint: Checkpoint = "last",
+    force: Overwrite = False,
 ) -> None:
     """Write a trained model, or one half, as a safetensors file.
 
     The file is a plain state dict. Names are those of the whole model, so
-    either half loads into it. The data are not needed. In Python:
+    either half loads into it. The data are not needed. A file that exists is
+    replaced only if you say so. In Python:
 
     \b
       state = safetensors.torch.load_file("model.safetensors")
@@ -41,6 +44,8 @@ def export(
       cutlayer export runs/ms --checkpoint best --part server
     """
     need("pydantic", "reading a run")
+    if not force:
+        may_replace(out)
     from cutlayer.inference import export as exporting
     from cutlayer.training.load_run import open_run
 

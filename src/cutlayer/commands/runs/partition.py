@@ -41,6 +41,9 @@ def partition(
 ) -> None:
     """Show which training samples each client would get.
 
+    How many of each class, as a table, or as a picture with --plot. Nothing
+    is trained.
+
     \b
     Examples:
       cutlayer partition --clients 5

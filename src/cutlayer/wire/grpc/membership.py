@@ -146,6 +146,14 @@ class Membership:
         with self.lock:
             return sum(len(peer.inbox) for peer in self.peers)
 
+    def roster(self) -> list[dict[str, Any]]:
+        """Every client as it is now, as plain JSON: for whoever watches the run."""
+        with self.lock:
+            return [
+                peer.to_json() | {"name": self.names[peer.number] if peer.number < len(self.names) else ""}
+                for peer in self.peers
+            ]
+
     def rendezvous(self) -> str:
         """Where clients meet that average among themselves, as client 0 has said."""
         with self.lock:
@@ -246,6 +254,7 @@ class Membership:
         if len(peer.inbox) >= self.limits.waiting:
             raise MessageError(f"more than {self.limits.waiting} messages that nobody asked for")
         peer.put_message(data)
+        peer.activity.received(len(data))
         # Waking a thread that waits for another client costs more than the message itself.
         if self._awaited is None or self._awaited is peer:
             self.lock.notify_all()

@@ -223,7 +223,8 @@ class Service:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        self.transport.log("client-left", client)
+                # Here, because the stream of a client that is killed is cancelled.
+                self.transport.log("client-left", client)
 
     async def _reader(self, context: Any, stream: Stream, client: int) -> None:
         rate = Rate(self.transport.limits.rate)

@@ -20,7 +20,17 @@ from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import TYPES, Message, Report, pack
+from cutlayer.wire.messages.types import (
+    TYPES,
+    Ask,
+    BeginStep,
+    Evaluate,
+    Gradient,
+    Message,
+    Report,
+    Smashed,
+    pack,
+)
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 
@@ -29,6 +39,8 @@ _GLANCE = 0.2
 # How long a client's word that training diverged waits for that of the others, in seconds.
 _GRACE = 5.0
 _REPORT = TYPES.index(Report)
+# Messages that a client has to answer.
+_ASKING = (Ask, BeginStep, Evaluate, Gradient, Smashed)
 
 
 class GrpcTransport(Membership):
@@ -88,6 +100,7 @@ class GrpcTransport(Membership):
                     # As one who was ready, but died before the era began.
                     raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
+                peer.activity.awaited()
                 if stream is None:
                     began = time.monotonic()
                 elif time.monotonic() - began > self.limits.silence:
@@ -123,6 +136,8 @@ class GrpcTransport(Membership):
                 missing = [c for c in clients if c in members and c not in there]
                 if not missing:
                     return there
+                for client in missing:
+                    self.peers[client].activity.awaited()
                 late = time.monotonic() - began > self.policy.deadline
                 left = len(members) - len(missing)
                 # Those who wait to be let in make up the quorum of the next step, if somebody who is left
@@ -145,6 +160,7 @@ class GrpcTransport(Membership):
             if peer.conversation is None:
                 return
             peer.conversation.send(*data)
+            peer.activity.sent(message.size, isinstance(message, _ASKING))
             if peer.stream is not None:
                 peer.stream.wake()
             if peer.conversation.kept_bytes > self._largest_backlog:
