@@ -122,7 +122,7 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
     threads = Threads(workers)
     try:
         plan = make_plan(config.train, [len(part) for part in data.parts])
-        task, codecs = make_task(data.train), make_codecs(config)
+        task, codecs = make_task(config, data.train), make_codecs(config)
         server = SplitServer(
             make_server(config, prepare_model(config, data.train)[1], task),
             plan,

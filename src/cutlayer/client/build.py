@@ -20,7 +20,7 @@ def build_client(
     rate: Rate | None = None,
 ) -> SplitClient:
     """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
-    codecs, task = make_codecs(config), make_task(data.train)
+    codecs, task = make_codecs(config), make_task(config, data.train)
     sampler = Sampler(
         data.parts[client],
         config.train.batch_size,

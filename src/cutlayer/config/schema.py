@@ -94,6 +94,13 @@ class ModelConfig(_Section):
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
 
 
+class TaskConfig(_Section):
+    """What the model is trained for."""
+
+    label_smoothing: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    """This share of each target is spread evenly over all classes, in training alone."""
+
+
 class DataConfig(_Section):
     """Which data, and who has them."""
 
@@ -125,7 +132,8 @@ class TrainConfig(_Section):
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
     nesterov: bool = False
-    schedule: Literal["constant", "cosine", "steps", "every"] = "cosine"
+    schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "cosine"
+    """linear falls at each step, to nearly nothing at the last; with a warm-up it is a one-cycle schedule."""
     milestones: tuple[Count, ...] = ()
     """schedule = steps: the epochs at which the learning rate is multiplied by gamma."""
     gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
@@ -203,6 +211,7 @@ class Config(_Section):
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    task: TaskConfig = TaskConfig()
     train: TrainConfig = TrainConfig()
     codec: CodecConfig = CodecConfig()
     robust: RobustConfig = RobustConfig()
@@ -282,9 +291,11 @@ class Config(_Section):
             del settings["link"]
         for name in ("root", "cache_dir"):
             del settings["data"][name]
+        # Runs of releases without these settings go on, too.
         if self.robust == RobustConfig():
-            # Runs of releases without these settings go on, too.
             del settings["robust"]
+        if self.task == TaskConfig():
+            del settings["task"]
         for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings

@@ -62,9 +62,9 @@ def prepare_model(
     return model, cut(model, (cut_module(config.model.name, at[0]), cut_module(config.model.name, at[1])))
 
 
-def make_task(train: Dataset) -> Task:
+def make_task(config: Config, train: Dataset) -> Task:
     """What the model is trained for."""
-    return Classification(train.classes)
+    return Classification(train.classes, config.task.label_smoothing)
 
 
 def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:

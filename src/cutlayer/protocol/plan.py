@@ -22,11 +22,14 @@ Sync = Literal["step", "epoch"] | int
 
 @dataclass(frozen=True)
 class LearningRate:
-    """A schedule. The rate changes between epochs; in the linear warm-up it changes at each step."""
+    """A schedule. The rate changes between epochs; in the linear warm-up, and under `linear`, at each step.
+
+    `linear` falls to nearly nothing at the last step. With a warm-up it is a triangle: a one-cycle schedule.
+    """
 
     lr: float
     epochs: int
-    schedule: Literal["constant", "cosine", "steps", "every"] = "constant"
+    schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "constant"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
     period: int = 30
@@ -37,6 +40,10 @@ class LearningRate:
         warmup = self.warmup_epochs * steps_per_epoch
         done = epoch * steps_per_epoch + step + 1
         rise = done / warmup if done <= warmup else 1.0
+        if self.schedule == "linear":
+            # One more than there are, so that the last step still moves the weights.
+            end = self.epochs * steps_per_epoch + 1
+            return self.lr * (rise if done <= warmup else (end - done) / (end - warmup))
         return rise * self.lr * self._factor(epoch)
 
     def _factor(self, epoch: int) -> float:

@@ -16,6 +16,8 @@ class Classification:
     """Samples of `classes` classes. A target travels in as few bits as the number of classes needs."""
 
     classes: int
+    label_smoothing: float = 0.0
+    """This share of a target is spread evenly over all classes, in the loss that is minimised."""
 
     def pack(self, targets: Tensor) -> bytes:
         """See `Task.pack`."""
@@ -27,11 +29,11 @@ class Classification:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Task.loss`."""
-        return F.cross_entropy(outputs, targets)
+        return F.cross_entropy(outputs, targets, label_smoothing=self.label_smoothing)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """See `Task.losses`."""
-        return F.cross_entropy(outputs, targets, reduction="none")
+        return F.cross_entropy(outputs, targets, reduction="none", label_smoothing=self.label_smoothing)
 
     def score(self, outputs: Tensor, targets: Tensor) -> tuple[float, int, int]:
         """See `Task.score`."""

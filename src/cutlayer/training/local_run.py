@@ -118,7 +118,7 @@ def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
     """Build a run as configured. `data` can be given by a caller who has loaded them already."""
     data = prepare_data(config) if data is None else data
     whole, parts = prepare_model(config, data.train, ANY_MODEL)
-    halves, task = make_clients(config, parts), make_task(data.train)
+    halves, task = make_clients(config, parts), make_task(config, data.train)
     rate = _rates(config, data, parts)
     clients = LocalClients(
         [

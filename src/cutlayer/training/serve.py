@@ -106,7 +106,7 @@ def remote_server(
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
+    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(config, data.train)
     half = make_client(config, parts)
     sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
     codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)

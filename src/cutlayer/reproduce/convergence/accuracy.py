@@ -9,6 +9,7 @@ from pathlib import Path
 from cutlayer.analysis.paired import MARGIN, PairedComparison
 from cutlayer.config.recipes import CUTS
 from cutlayer.reproduce.convergence.curves import Point, mean, read_curves
+from cutlayer.reproduce.convergence.matrix import matrix
 from cutlayer.reproduce.convergence.rows import Row, over_cuts, rows, spreads
 from cutlayer.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
@@ -58,6 +59,10 @@ def findings(out: Path) -> Findings:
             for label, (row, found) in over_cuts(groups, task, spread[task]).items()
         ]
         tables.append(Table(_id("all-cuts", task, several), title, columns, pooled))
+        title = f"Final weights with other codecs{named}: test accuracy, %; trained with (rows), tested with"
+        of_task = [row for place, found in groups.items() if place[0] == task for row in found]
+        crossed = matrix(_id("matrix", task, several), title, of_task)
+        tables += [crossed] if crossed else []
     for name, title, x, y in _PLOTS:
         for (task, cut), of_cut in groups.items():
             where = f"{task}, {cut} cut" if several else f"{cut} cut"

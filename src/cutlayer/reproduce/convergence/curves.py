@@ -6,14 +6,15 @@ Runs are told apart by their settings, whatever their directories are called.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from cutlayer.config.recipes import CUTS
 from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.errors import FileError, RecordError
+from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED
 from cutlayer.reproduce.policies import canonical, labels
 from cutlayer.training import records
@@ -65,6 +66,8 @@ class Curve:
     diverged: str | None = None
     label: str = ""
     """The policy, and what distinguishes the recipe from the usual one."""
+    evaluations: Mapping[str, float] = field(default_factory=dict)
+    """Test accuracy of the final weights by codec, in per cent; empty if weights were not kept."""
 
     @property
     def last(self) -> Point:
@@ -146,6 +149,7 @@ def read_curve(directory: Path) -> Curve | None:
         recipe=_recipe(config),
         points=tuple(_points(epochs, config)),
         diverged=diverged,
+        evaluations={spec: 100 * score["accuracy"] for spec, score in read_scores(directory).items()},
     )
 
 
