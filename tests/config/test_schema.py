@@ -38,7 +38,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     [
         (["train.epoch=3"], ["train.epoch: no such setting; did you mean 'epochs'?"]),
         (["trian.lr=1"], ["trian: no such setting; did you mean 'train'?"]),
-        (["x=1"], ["x: no such setting; there are: seed, model, data, task, train, codec, robust, link, output"]),
+        (["x=1"], ["x: no such setting; there are: seed, model, data, task, train, codec, robust, link"]),
         (["train.sync=often"], ["train.sync: expected 'step' or 'epoch', or a valid integer, not 'often'"]),
         (["train.lr=0"], ["train.lr: expected greater than 0, not 0"]),
         (["train.lr=nan"], ["train.lr: expected a finite number, not nan"]),

@@ -65,7 +65,7 @@ ALL_LONGER = replace(
 #: A hundred times less smashed data than float32, headers included.
 HUNDREDTH = Policy("EMS(0.32)", "ems:bpe=0.32")
 #: Thirty times less of everything that travels.
-ALL_THIRTIETH = Policy("EMS(0.32), all ways", HUNDREDTH.spec, down="ems:bpe=1.5", sync="ems:bpe=1.0")
+ALL_THIRTIETH = Policy("EMS(0.32), all ways", HUNDREDTH.spec, down="ems:bpe=1.6", sync="ems:bpe=1.1")
 
 
 def third_party() -> list[Policy]:

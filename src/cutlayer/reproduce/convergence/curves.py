@@ -42,6 +42,8 @@ class Point:
     """What the smashed data would have cost as float32."""
     total: float
     """All bytes, up and down: smashed data, labels, gradients, what clients average, control."""
+    raw_total: float
+    """What all of it would have cost with float32 instead of codecs."""
     transfer: float
     """Seconds of transfer on the link. Work is not in it: that depends on the machine and its load."""
 
@@ -201,13 +203,14 @@ def mean(curves: Sequence[Curve]) -> Curve:
 
 def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Point]:
     link = parse_links(config.link.spec)[0]
-    smashed = raw = up = down = 0.0
+    smashed = raw = up = down = saved = 0.0
     for record in epochs:
         sent, plain = dict(record["bytes"]), dict(record["raw_bytes"])  # type: ignore[call-overload]
         smashed += sent.get("up/smashed", 0)
         raw += plain.get("up/smashed", 0)
         up += sent["up"]
         down += sent["down"]
+        saved += sum(plain[kind] - sent.get(kind, 0) for kind in plain)
         # Clients have equal parts and transfer at the same time, each on a link of its own.
         transfer = 8 * (up / link.up + down / link.down) / config.train.clients
         yield Point(
@@ -219,6 +222,7 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
             smashed=smashed,
             raw=raw,
             total=up + down,
+            raw_total=up + down + saved,
             transfer=transfer,
         )
 
