@@ -94,13 +94,13 @@ _LAPTOP: dict[str, Settings] = {
 # A small model that is made to be trained to the end on two CPU cores, with all images.
 _TESTBED: dict[str, Settings] = {
     "airbench-cifar10": {
-        "model": {"name": "airbench", "width": 32, "layout": "channels_last"},
+        "model": {"name": "airbench-bf16", "width": 32, "layout": "channels_last"},
         "data": {"source": "cifar10", "partition": "even", "augment": "shift-flip"},
         "task": {"label_smoothing": 0.2},
         "train": _PAPER_TRAIN
         | {
             "server_batching": "fused",
-            "epochs": 10,
+            "epochs": 12,
             "batch_size": 100,
             "lr": 0.8,
             "nesterov": True,

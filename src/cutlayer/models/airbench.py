@@ -36,7 +36,8 @@ class WhiteningStem(nn.Module):
 
     def __init__(self, in_channels: int) -> None:
         super().__init__()
-        self.register_buffer("weight", _whitening_filters(in_channels))
+        # A constant: no part of what clients average and checkpoints hold.
+        self.register_buffer("weight", _whitening_filters(in_channels), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """Eight channels for each channel of the images."""

@@ -45,7 +45,11 @@ def test_the_testbed_has_all_images_and_its_own_rows(tmp_path: Path) -> None:
     assert [short(row) for row in rows] == ["none", "ems-100x", "all-30x", "ems", "ms-nearest", "qu", "sp"]
     for run in grid("testbed", tmp_path, rows, cuts=["medium"]):
         config = run.config
-        assert (config.model.name, config.data.source, config.data.limit) == ("airbench", "cifar10", None)
+        assert (config.model.name, config.data.source, config.data.limit) == (
+            "airbench-bf16",
+            "cifar10",
+            None,
+        )
         assert (config.train.clients, config.train.mode, config.train.schedule) == (10, "parallel", "linear")
         assert (config.codec.up, config.codec.down) == (run.policy.spec, run.policy.down)
         assert config.train.sync == run.policy.sync_every
