@@ -108,7 +108,9 @@ class Plan:
         mode: Mode = "parallel",
         sync: Sync = "step",
         drop_last: bool = False,
+        differences: bool = False,
     ) -> None:
+        """`differences`: weights are shared as differences to their last mean."""
         self.samples = tuple(samples)
         self.mode = mode
         self.sync = sync
@@ -117,6 +119,7 @@ class Plan:
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
         self._batch_size = batch_size
         self._lr = lr
+        self._weights = Share.DIFFERENCES if differences else Share.WEIGHTS
         self._relayed = self._relay_order() if self.relay else _Relayed()
         self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
@@ -142,7 +145,7 @@ class Plan:
         if self.sync == "step":
             return Share.GRADIENTS
         due = last if self.sync == "epoch" else (number + 1) % self.sync == 0
-        return Share.WEIGHTS if due else Share.NOTHING
+        return self._weights if due else Share.NOTHING
 
     def _size(self, client: int, step: int) -> int:
         return min(self._batch_size, self.samples[client] - step * self._batch_size)
