@@ -20,6 +20,8 @@ SMALL = {
     "vgg19": {"image_size": 32, "in_channels": 3},
     "resnet18": {"image_size": 16, "in_channels": 3},
     "resnet34": {"image_size": 65, "in_channels": 3},  # the stem for large images
+    "airbench": {"image_size": 16, "in_channels": 3},
+    "airbench-bf16": {"image_size": 16, "in_channels": 3},
     "tiny": {"image_size": 8, "in_channels": 1},
     "gpt": {"context": 6, "vocabulary": 5, "options": {"blocks": 3, "heads": 2}},
     "mlp": {"in_channels": 6},
@@ -67,7 +69,8 @@ def test_cut_at_any_point_equals_the_whole(name: str, training: bool) -> None:
         received = sent.detach().clone().requires_grad_()
         output = server(received)
         F.cross_entropy(output.reshape(-1, 5), labels).backward()
-        sent.backward(received.grad)
+        if sent.requires_grad:  # a fixed stem alone has nothing to learn
+            sent.backward(received.grad)
         assert tuple(sent.shape[1:]) == point.shape, point.name
         assert torch.equal(output, expected), point.name
         assert all(torch.equal(p.grad, gradients[n]) for n, p in model.named_parameters())
@@ -116,6 +119,20 @@ def test_tiny_cuts() -> None:
     points = {p.name: p.shape for p in cut_points(model, torch.zeros(1, 1, 8, 8))}
     shapes = [points[cut_module("tiny", at)] for at in Cuts._fields]
     assert shapes == [(64, 8, 8), (64, 4, 4), (128, 4, 4)]
+
+
+def test_airbench_cuts_and_stem() -> None:
+    model = build("airbench", classes=10, width=4)
+    points = {p.name: p.shape for p in cut_points(model, torch.zeros(1, 3, 32, 32))}
+    shapes = [points[cut_module("airbench", at)] for at in Cuts._fields]
+    assert shapes == [(4, 15, 15), (16, 7, 7), (16, 3, 3)]
+    filters = model.get_buffer("stem.weight")
+    assert torch.equal(filters[12:], -filters[:12])
+    products = filters[:12].flatten(1) @ filters[:12].flatten(1).T
+    assert torch.allclose(products, torch.diag(products.diagonal()), atol=1e-4), "orthogonal directions"
+    assert "stem.weight" not in dict(model.named_parameters()), "the stem is not trained"
+    grey = build("airbench", classes=10, width=4, in_channels=1, image_size=16)
+    assert grey.get_buffer("stem.weight").shape == (8, 1, 2, 2)
 
 
 # Known sizes of the models in the literature, with 10 classes (VGG19, ResNet18) and 1000.

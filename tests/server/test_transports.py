@@ -102,6 +102,7 @@ class Threads:
         ["train.mode=relay"],
         U,
         ["train.sync=2"],
+        ["train.sync=2", "train.share_differences=true", "codec.sync=qu:bits=6"],
     ],
     ids=lambda s: " ".join(s) or "parallel",
 )

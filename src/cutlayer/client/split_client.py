@@ -221,7 +221,9 @@ class SplitClient:
                 return ()
             self.half.apply_mean(lambda: self.codecs.decode(first), message.lr, message.number)
         else:
-            if first:
+            if first and message.share == Share.DIFFERENCES:
+                self.half.add_differences(self.codecs.decode(first))
+            elif first:
                 self.half.load_weights(self.codecs.decode(first))
             if second:
                 self.half.load_buffers(self.codecs.decode(second))
@@ -254,8 +256,7 @@ class SplitClient:
         """What is asked for, under the sync codec; outside of a step as it is, for exact evaluation."""
         first, second = b"", b""
         if share != Share.BUFFERS:
-            gradients = share == Share.GRADIENTS
-            vector = self.half.gradient_vector() if gradients else self.half.weight_vector()
+            vector = self._vector(share)
             if place is None or not vector.numel():
                 first = self.codecs.plain(vector)
             else:
@@ -264,6 +265,11 @@ class SplitClient:
             # Means and variances stay exact: a variance that a lossy codec made negative is the end.
             second = self.codecs.plain(self.half.buffer_vector())
         return SyncUp(number, first + second, share, len(first))
+
+    def _vector(self, share: Share) -> Tensor:
+        if share == Share.GRADIENTS:
+            return self.half.gradient_vector()
+        return self.half.differences() if share == Share.DIFFERENCES else self.half.weight_vector()
 
     def _current(self, message: Message) -> _OpenStep:
         if self._open is None or self._open.begin.number != message.number:

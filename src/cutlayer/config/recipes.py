@@ -1,4 +1,5 @@
-"""Named recipes: complete settings for the paper's experiments, for a laptop, and for a first look.
+"""Named recipes: complete settings for the paper's experiments, for a laptop, for a testbed that trains
+to the end, and for a first look.
 
 A recipe is the content of a configuration file. `cutlayer train --recipe NAME` runs it, and every
 setting can still be overridden. The names are products of the tables below.
@@ -90,6 +91,26 @@ _LAPTOP: dict[str, Settings] = {
     },
 }
 
+# A small model that is made to be trained to the end on two CPU cores, with all images.
+_TESTBED: dict[str, Settings] = {
+    "airbench-cifar10": {
+        "model": {"name": "airbench-bf16", "width": 32, "layout": "channels_last"},
+        "data": {"source": "cifar10", "partition": "even", "augment": "shift-flip"},
+        "task": {"label_smoothing": 0.2},
+        "train": _PAPER_TRAIN
+        | {
+            "server_batching": "fused",
+            "epochs": 12,
+            "batch_size": 100,
+            "lr": 0.8,
+            "nesterov": True,
+            "weight_decay": 5e-4,
+            "schedule": "linear",
+            "warmup_epochs": 2,
+        },
+    },
+}
+
 # The data set that comes with scikit-learn, so that nothing has to be fetched.
 _DIGITS: Settings = {
     "model": {"name": "tiny", "cut": "medium", "width": 16},
@@ -147,6 +168,7 @@ def _with_codecs(settings: Settings, up: str, down: str, sync: str, cut: str | N
 RECIPES: dict[str, Settings] = {
     **{f"demo/digits-{name}": _with_codecs(_DIGITS, *codecs) for name, codecs in _DEMO.items()},
     **_product("laptop", _LAPTOP),
+    **_product("testbed", _TESTBED),
     **_product("paper", _PAPER),
     **{f"traffic/digits-{row}": _with_codecs(_DIGITS, *codecs) for row, codecs in TRAFFIC.items()},
     **{

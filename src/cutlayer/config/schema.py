@@ -171,6 +171,8 @@ class TrainConfig(_Section):
     batch_size: Count = 32
     sync: Literal["step", "epoch"] | Count = "step"
     """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
+    share_differences: bool = False
+    """Weights are shared as differences to their last mean, which a lossy codec.sync suits far better."""
     aggregation: Literal["server", "allreduce", "allgather"] = "server"
     """Who averages: the server (or its aggregator), or the clients among themselves: by all-reduce, or by an
     all-gather that gives the server's means to the bit and costs more bytes."""
@@ -181,7 +183,8 @@ class TrainConfig(_Section):
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
     nesterov: bool = False
-    schedule: Literal["constant", "cosine", "steps", "every"] = "cosine"
+    schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "cosine"
+    """linear falls at each step, to nearly nothing at the last; with a warm-up it is a one-cycle schedule."""
     milestones: tuple[Count, ...] = ()
     """schedule = steps: the epochs at which the learning rate is multiplied by gamma."""
     gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
@@ -292,6 +295,13 @@ class Config(_Section):
                 "train.aggregation: in mode relay one client hands its weights to the next, and nothing is "
                 "averaged; use server"
             )
+        if train.share_differences and (train.sync == "step" or train.mode == "relay"):
+            raise ValueError(
+                "train.share_differences: needs weights that are averaged, each K steps or each epoch; use "
+                "sync = K or epoch, and another mode than relay"
+            )
+        if train.share_differences and train.aggregation != "server":
+            raise ValueError("train.share_differences: needs aggregation = server")
         lossy = self.codec.sync not in ("none", "dense")
         if train.aggregation == "allreduce" and lossy:
             raise ValueError(
@@ -360,6 +370,8 @@ class Config(_Section):
             for name, default in added.items():
                 if settings[section][name] == default:
                     del settings[section][name]
+        if not self.train.share_differences:
+            del settings["train"]["share_differences"]
         for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
             del settings["train"][name]
         return settings

@@ -1,4 +1,4 @@
-"""The paper's augmentations, on whole batches of tensors.
+"""The paper's augmentations, and a milder one for short training, on whole batches of tensors.
 
 What happens to a batch is a function of (seed, client, epoch, step) and nothing else. No image is
 touched alone: positions are drawn for all images at once and the pixels fetched in one gather.
@@ -23,6 +23,9 @@ from cutlayer.errors import DataError
 # CIFAR: zeros on each side before a crop of the old size.
 _PADDING = 4
 
+# Short training: an image moves by so many pixels at most, and its border is mirrored.
+_SHIFT = 2
+
 # ImageNet: the area and the aspect ratio (width by height) of the part that is cut out.
 _AREA = (0.08, 1.0)
 _ASPECT = (3 / 4, 4 / 3)
@@ -31,9 +34,20 @@ _TRIES = 10
 
 def crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
     """Pad with zeros, cut out the old size at a random place, mirror half of the images."""
-    count, channels, height, width = images.shape
-    padded = F.pad(images, (_PADDING,) * 4)
-    places = 2 * _PADDING + 1
+    return _crop_flip(F.pad(images, (_PADDING,) * 4), _PADDING, rng)
+
+
+def shift_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
+    """Move by up to two pixels each way, mirroring the border, and mirror half of the images."""
+    # Only floating-point tensors can be padded by reflection.
+    padded = F.pad(images.to(torch.float32), (_SHIFT,) * 4, mode="reflect")
+    return _crop_flip(padded, _SHIFT, rng)
+
+
+def _crop_flip(padded: Tensor, padding: int, rng: Generator) -> Tensor:
+    count, channels, height, width = padded.shape
+    height, width = height - 2 * padding, width - 2 * padding
+    places = 2 * padding + 1
     top = torch.randint(places, (count, 1), generator=rng)
     left = torch.randint(places, (count, 1), generator=rng)
     mirror = torch.rand(count, 1, generator=rng) < 0.5
@@ -43,7 +57,7 @@ def crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
     # One gather does the crop and the mirror; with rows and columns apart it takes four times as
     # long.
     flat = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
-    flat = flat.to(images.device).view(count, 1, -1).expand(-1, channels, -1)
+    flat = flat.to(padded.device).view(count, 1, -1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(count, channels, height, width)
 
 
@@ -102,6 +116,7 @@ def centre(images: Tensor, size: int | None) -> Tensor:
 AUGMENTATIONS: dict[str, Callable[[Tensor, int | None, Generator], Tensor]] = {
     "none": unchanged,
     "crop-flip": crop_flip,
+    "shift-flip": shift_flip,
     "resized-crop-flip": resized_crop_flip,
 }
 
@@ -145,9 +160,10 @@ class Augment:
                 f"samples of shape {list(train.shape)} cannot be cut to {size}x{size}; "
                 "load them with a larger size"
             )
-        if name == "crop-flip" and size is not None and train.shape[1:] != (size, size):
+        keeps = name in ("crop-flip", "shift-flip")
+        if keeps and size is not None and train.shape[1:] != (size, size):
             raise DataError(
-                f"augmentation 'crop-flip' keeps the size {train.shape[1]}x{train.shape[2]}; "
+                f"augmentation {name!r} keeps the size {train.shape[1]}x{train.shape[2]}; "
                 f"load the data with size={size} instead"
             )
         return Augment(name, statistics(train), size)

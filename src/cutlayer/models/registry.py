@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from cutlayer.errors import ModelError
+from cutlayer.models.airbench import airbench, airbench_bf16
 from cutlayer.models.allowed import AllowedModels
 from cutlayer.models.gpt import gpt
 from cutlayer.models.layers import initialise
@@ -53,6 +54,8 @@ MODELS: dict[str, BuiltIn] = {
     "vgg19": BuiltIn(vgg19, Cuts("layer2", "layer8", "layer15"), smallest_image=32),
     "resnet18": BuiltIn(resnet18, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
     "resnet34": BuiltIn(resnet34, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
+    "airbench": BuiltIn(airbench, Cuts("layer1", "layer2", "layer3"), smallest_image=9),
+    "airbench-bf16": BuiltIn(airbench_bf16, Cuts("layer1", "layer2", "layer3"), smallest_image=9),
     "tiny": BuiltIn(tiny, Cuts("layer1", "layer2", "layer3"), smallest_image=4),
     "gpt": BuiltIn(
         gpt, Cuts("block1", "block2", "block3"), smallest_image=1, initialised=True, takes="tokens"

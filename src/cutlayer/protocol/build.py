@@ -174,6 +174,7 @@ def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
         mode=train.mode,
         sync=train.sync,
         drop_last=train.drop_last,
+        differences=train.share_differences,
     )
 
 
@@ -227,7 +228,8 @@ def shares_model(train: TrainConfig) -> bool:
 
 def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
     """The half of one client that has a model of its own."""
-    return ClientHalf(ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train)))
+    model = ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train))
+    return ClientHalf(model, differences=config.train.share_differences)
 
 
 def vector_sizes(half: ClientHalf) -> tuple[int, int]:
@@ -253,4 +255,6 @@ def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:
         return [ClientHalf(first.model, shared=True) for _ in range(config.train.clients)]
     own, make = first.model.parts, optimizer_maker(config.train)
     others = range(1, config.train.clients)
-    return [first, *(ClientHalf(ClientModel(copy.deepcopy(own), make)) for _ in others)]
+    differences = config.train.share_differences
+    copies = (ClientModel(copy.deepcopy(own), make) for _ in others)
+    return [first, *(ClientHalf(model, differences=differences) for model in copies)]

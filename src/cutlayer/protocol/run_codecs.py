@@ -111,8 +111,8 @@ class RunCodecs:
     def elements(self, share: Share) -> tuple[int, int]:
         """How many elements what a client shares has, in its two frames. Needs `vector_sizes`."""
         vector, buffers = self.vector_sizes or (0, 0)
-        first = share in (Share.GRADIENTS, Share.WEIGHTS)
-        return vector * first, buffers * (share in (Share.WEIGHTS, Share.BUFFERS))
+        first = share in (Share.GRADIENTS, Share.WEIGHTS, Share.DIFFERENCES)
+        return vector * first, buffers * (share in (Share.WEIGHTS, Share.DIFFERENCES, Share.BUFFERS))
 
     def decode_shared(self, message: SyncUp, client: int) -> list[Tensor | None]:
         """The vectors that a client shares. Raises if they are not those of the run's model."""

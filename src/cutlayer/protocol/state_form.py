@@ -36,7 +36,8 @@ class StateForm:
     @staticmethod
     def of(half: ClientHalf) -> StateForm:
         """The form of such halves, found on a copy of one."""
-        required = {name: _form(t) for name, t in client_state(half).items() if name.startswith("model.")}
+        now = client_state(half).items()
+        required = {name: _form(t) for name, t in now if not name.startswith("optimizer.")}
         model = copy.deepcopy(half.model)
         # One step with zero gradients makes the optimizer create all that it will ever remember.
         model.apply([torch.zeros_like(p) for p in model.parameters], 0.0)

@@ -130,13 +130,13 @@ class StepIO:
         asked = [c for c in samples if c not in self.weights and (self._transport.patient or c in members)]
         if self._transport.patient:
             for client in asked:
-                self._transport.send(client, Ask(step.number, Share.WEIGHTS))
-                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+                self._transport.send(client, Ask(step.number, step.share))
+                self.weights[client] = self._shared(step, client, step.share)
             return samples
-        self._transport.announce(asked, Ask(step.number, Share.WEIGHTS))
+        self._transport.announce(asked, Ask(step.number, step.share))
         for client in self._transport.present(asked, 1, at_least=0):
             with suppress(AbsentError):
-                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+                self.weights[client] = self._shared(step, client, step.share)
         return {client: n for client, n in samples.items() if client in self.weights}
 
     @contextmanager

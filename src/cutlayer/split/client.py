@@ -89,11 +89,14 @@ class ClientModel:
 class ClientHalf:
     """One client: computes smashed data from batches, and weight gradients from gradients of smashed data."""
 
-    def __init__(self, model: ClientModel, *, shared: bool = False) -> None:
+    def __init__(self, model: ClientModel, *, shared: bool = False, differences: bool = False) -> None:
+        """`differences`: weights are shared as differences to the last mean, which is remembered."""
         self.model = model
         self.shared = shared
         # A batch-norm layer updates its buffers in place: clients that share a model need their own.
         self.buffers = [b.clone() for b in model.buffers()] if shared else model.buffers()
+        self.last_mean = self.weight_vector() if differences else None
+        """The weights that all clients had when they last averaged; at first the initial ones."""
         self.gradients: list[Tensor | None] = []
         self._smashed: Tensors | None = None
         self._tied: list[Tensor | None] = []
@@ -174,6 +177,21 @@ class ClientHalf:
     def load_weights(self, vector: Tensor) -> None:
         """Replace all weights; the optimizer keeps its own momentum."""
         assign(self.model.parameters, vector)
+
+    def differences(self) -> Tensor:
+        """How far the weights have moved since clients last averaged them."""
+        if self.last_mean is None:
+            raise RuntimeError("this client does not remember the last mean")
+        return self.weight_vector() - self.last_mean
+
+    def add_differences(self, vector: Tensor) -> None:
+        """Take over the mean of all clients' differences: afterwards all have the same weights again."""
+        if self.last_mean is None:
+            raise RuntimeError("this client does not remember the last mean")
+        if vector.shape != self.last_mean.shape:
+            raise ValueError(f"{vector.numel()} differences for {self.last_mean.numel()} weights")
+        self.last_mean = self.last_mean + vector
+        self.load_weights(self.last_mean)
 
     def buffer_vector(self) -> Tensor:
         """Batch-norm statistics and other buffers as one vector."""

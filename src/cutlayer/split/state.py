@@ -16,6 +16,7 @@ from cutlayer.split.server import ServerHalf
 
 #: The name under which the SHA-256 of frozen weights is kept.
 FROZEN = "frozen"
+_LAST_MEAN = "last_mean"
 
 
 def server_state(server: ServerHalf) -> dict[str, Tensor]:
@@ -32,13 +33,18 @@ def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
 def client_state(half: ClientHalf) -> dict[str, Tensor]:
     """The state of a client's half. Clients that share a model differ in buffers only."""
     half.hang()
-    return _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+    state = _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+    return state if half.last_mean is None else state | {_LAST_MEAN: half.last_mean}
 
 
 def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
     """Restore what `client_state` gave after `number` steps."""
     half.hang()
     _load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    if half.last_mean is not None:
+        if _LAST_MEAN not in state or state[_LAST_MEAN].shape != half.last_mean.shape:
+            raise CheckpointError("the checkpoint does not have the last mean of the clients' weights")
+        half.last_mean = state[_LAST_MEAN].clone()
     half.model.applied = number - 1
 
 

@@ -18,6 +18,7 @@ import torch
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
 from cutlayer.files import write_atomically
+from cutlayer.reproduce.convergence.cross_evaluation import keep_weights
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
 from cutlayer.tasks import Metric
 from cutlayer.training import records
@@ -83,10 +84,13 @@ def is_finished(directory: Path, epochs: int) -> bool:
 
 
 def tidy(directory: Path, config: Config) -> None:
-    """Keep epoch records, a thinned loss curve, and settings without paths of this machine; remove the rest.
+    """Keep final weights, epoch records, a thinned loss curve, and settings without paths of this machine.
 
-    A kill in between does no harm: the next start finds the run finished and tidies up again.
+    The rest is removed. A kill in between does no harm: the next start finds the run finished and tidies up
+    again.
     """
+    if (directory / "checkpoints").exists() and not (directory / DIVERGED).exists():
+        keep_weights(directory)
     path = directory / "records.jsonl"
     thinned = [records.to_json(record) for record in _thin(list(records.read(path)))]
     write_atomically(path, "\n".join(thinned) + "\n")

@@ -41,6 +41,8 @@ class Share(IntEnum):
     """Everything that the client has learned, optimizer included; answered by State."""
     OWN = 5
     """Only what differs between clients that hold the same weights; answered by State."""
+    DIFFERENCES = 6
+    """Weights as differences to the last mean, which all clients have, and batch-norm statistics."""
 
 
 @dataclass(frozen=True, slots=True)
