@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cutlayer.codecs.base import Codec
     from cutlayer.codecs.decode import FrameInfo, decode, inspect
     from cutlayer.codecs.registry import codec
+    from cutlayer.remote.client import Remote, connect
+    from cutlayer.remote.server import RemoteServer, RemoteStep
     from cutlayer.split import CutLayer, cut, cut_points
 
 __version__ = "0.1.0"
@@ -26,7 +28,11 @@ __all__ = [
     "CutLayer",
     "CutlayerError",
     "FrameInfo",
+    "Remote",
+    "RemoteServer",
+    "RemoteStep",
     "codec",
+    "connect",
     "cut",
     "cut_points",
     "decode",
@@ -38,7 +44,11 @@ _MODULES = {
     "Codec": "cutlayer.codecs",
     "CutLayer": "cutlayer.split",
     "FrameInfo": "cutlayer.codecs",
+    "Remote": "cutlayer.remote.client",
+    "RemoteServer": "cutlayer.remote.server",
+    "RemoteStep": "cutlayer.remote.server",
     "codec": "cutlayer.codecs",
+    "connect": "cutlayer.remote.client",
     "cut": "cutlayer.split",
     "cut_points": "cutlayer.split",
     "decode": "cutlayer.codecs",

@@ -12,29 +12,29 @@ from cutlayer.split.server import ServerHalf
 
 def server_state(server: ServerHalf) -> dict[str, Tensor]:
     """The state of the server's half: weights, buffers and optimizer."""
-    return _half_state([server.part], server.parameters, server.optimizer)
+    return half_state([server.part], server.parameters, server.optimizer)
 
 
 def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
     """Restore what `server_state` gave."""
-    _load_half(state, [server.part], server.parameters, server.optimizer)
+    load_half(state, [server.part], server.parameters, server.optimizer)
     server.discard()
 
 
 def client_state(half: ClientHalf) -> dict[str, Tensor]:
     """The state of a client's half. Clients that share a model differ in buffers only."""
     half.hang()
-    return _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+    return half_state(half.model.parts, half.model.parameters, half.model.optimizer)
 
 
 def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
     """Restore what `client_state` gave after `number` steps."""
     half.hang()
-    _load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
     half.model.applied = number - 1
 
 
-def _half_state(
+def half_state(
     parts: Sequence[nn.Module], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, Tensor]:
     """Weights and buffers under `model.`, the optimizer's state under `optimizer.`."""
@@ -47,13 +47,13 @@ def _half_state(
     return state
 
 
-def _load_half(
+def load_half(
     state: Mapping[str, Tensor],
     parts: Sequence[nn.Module],
     parameters: Sequence[Tensor],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    """Restore what `_half_state` gave."""
+    """Restore what `half_state` gave."""
     for part in parts:
         own = part.state_dict()
         missing = [name for name in own if f"model.{name}" not in state]

@@ -98,7 +98,7 @@ class GrpcTransport(Membership):
             data = peer.take_message()
         message = unpack(data)
         self.received.add(type(message).__name__)
-        self.meter.add(message.kind, Direction.UP, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.UP, client)
         return message
 
     def ready(self, client: int) -> bool:
@@ -107,6 +107,28 @@ class GrpcTransport(Membership):
         with self.lock:
             inbox = self.peers[client].inbox
             return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
+
+    def wait_for_any(self, after: int) -> int | None:
+        """The next client behind `after`, in a circle, from whom a message is there; waits for one.
+
+        None if there are clients to be admitted first.
+        """
+        with self.lock:
+            while True:
+                if self.newcomers():
+                    return None
+                count = len(self.peers)
+                for client in ((after + 1 + i) % count for i in range(count)):
+                    if self.peers[client].inbox:
+                        return client
+                self._wait()
+
+    def wait_for_client(self, client: int) -> None:
+        """Wait until that client is a member, or could be admitted."""
+        with self.lock:
+            peer = self.peers[client]
+            while peer.conversation is None and not peer.waiting:
+                self._wait()
 
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""
@@ -150,7 +172,7 @@ class GrpcTransport(Membership):
             if peer.conversation.kept_bytes > self._largest_backlog:
                 self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
                 return
-        self.meter.add(message.kind, Direction.DOWN, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.DOWN, client)
 
     # Below, the lock is held.
 
