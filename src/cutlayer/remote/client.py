@@ -23,7 +23,7 @@ from cutlayer.remote.stream import RequestStream
 from cutlayer.split.layer import mix
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.named import Named
-from cutlayer.wire.messages.types import Backward, Forward, Gradients, Outputs
+from cutlayer.wire.messages.types import Backward, Forward, InputGradients, Outputs
 from cutlayer.wire.meter import Kind, Meter
 from cutlayer.wire.security.credentials import ClientSecurity
 
@@ -115,7 +115,7 @@ class Remote(nn.Module):
                 )
             return outputs, number, answer
 
-    def _go_back(self, number: int, gradient: Tensor) -> Gradients:
+    def _go_back(self, number: int, gradient: Tensor) -> InputGradients:
         """Send the gradient of outputs; the server's answer."""
         with self._lock:
             data = pack_tensor(gradient, self.codec, mix(self._seed, 2 * number + 1))
@@ -131,7 +131,7 @@ class Remote(nn.Module):
             self._stream.backward(Backward(number, b"", self._session, scale), wait=False)
 
     def _input_gradient(
-        self, answer: Outputs | Gradients, x: tuple[torch.Size, torch.dtype, torch.device]
+        self, answer: Outputs | InputGradients, x: tuple[torch.Size, torch.dtype, torch.device]
     ) -> Tensor:
         shape, dtype, device = x
         found = self._tensor(answer, INPUTS, shape.numel(), device)
@@ -142,7 +142,7 @@ class Remote(nn.Module):
             )
         return found.to(dtype)
 
-    def _tensor(self, answer: Outputs | Gradients, name: str, most: int, device: torch.device) -> Tensor:
+    def _tensor(self, answer: Outputs | InputGradients, name: str, most: int, device: torch.device) -> Tensor:
         """The one tensor that an answer has to have."""
         try:
             entries = answer.tensors

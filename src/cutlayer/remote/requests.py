@@ -92,7 +92,7 @@ class Requests:
         """Tell clients that their gradients have reached the weights."""
         self.finish(applied)
         for found in applied:
-            self._transport.send(found.client, types.Gradients(found.number, found.answer))
+            self._transport.send(found.client, types.InputGradients(found.number, found.answer))
 
     def finish(self, applied: Sequence[Applied]) -> None:
         """Remember their answers, in case that they are asked for again."""
@@ -124,7 +124,7 @@ class Requests:
             # It was sent again to a server that was started anew.
             if isinstance(message, Backward):
                 done = known.done[message.number]
-                self._transport.send(client, types.Gradients(message.number, done))
+                self._transport.send(client, types.InputGradients(message.number, done))
             return None
         try:
             if isinstance(message, Forward):
@@ -189,7 +189,7 @@ class Requests:
         answer = b""
         if back is not None:
             data = self._pack(back, True, client, message.number, 1)
-            answer = types.Gradients.pack_tensors([Named(INPUTS, Kind.GRADIENTS, data)])
+            answer = types.InputGradients.pack_tensors([Named(INPUTS, Kind.GRADIENTS, data)])
         return Applied(client, message.number, batch.samples, batch.loss, gradients, answer)
 
     def _inputs(self, data: bytes) -> Tensor:

@@ -17,13 +17,14 @@ from typing import TypeVar
 from cutlayer.errors import CutlayerError, MessageError, NetworkError, RefusedError
 from cutlayer.remote.offer import RemoteOffer, digest
 from cutlayer.wire.grpc.connection import Connection, Event
+from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.messages.types import (
     Backward,
     Forward,
-    Gradients,
+    InputGradients,
     Leave,
     Message,
     Outputs,
@@ -34,7 +35,7 @@ from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.security.credentials import ClientSecurity
 from cutlayer.wire.text import plain_text
 
-M = TypeVar("M", Outputs, Gradients)
+M = TypeVar("M", Outputs, InputGradients)
 # How often a waiting thread can be interrupted, in seconds, and how long a goodbye may take.
 _GLANCE, _FAREWELL = 0.2, 10.0
 
@@ -72,6 +73,8 @@ class RequestStream:
         """Of a request for whose answer nobody waited; whoever asks next is told."""
         self._over: CutlayerError | None = None
         self._leaving = False
+        self._conversation: Reliable | None = None
+        """The one whose welcome was taken: what was asked before that is sent then."""
         self._connection = Connection(
             address, security, claims=claims, retry=retry, note=note, link=link, keeps_place=True
         )
@@ -95,7 +98,7 @@ class RequestStream:
             del self._requests[message.number]
         return found
 
-    def backward(self, message: Backward, *, wait: bool) -> Gradients | None:
+    def backward(self, message: Backward, *, wait: bool) -> InputGradients | None:
         """Tell the server the gradient of a batch; with `wait`, its answer."""
         request = self._requests.get(message.number)
         if request is None or request.backward is not None:
@@ -105,7 +108,7 @@ class RequestStream:
             )
         request.backward = message
         self._send(message)
-        return self._answer(message.number, Gradients) if wait else None
+        return self._answer(message.number, InputGradients) if wait else None
 
     def close(self, *, finished: bool) -> None:
         """Leave: with `finished` for good, when all gradients have arrived."""
@@ -120,7 +123,7 @@ class RequestStream:
         self._leaving = True
         while any(r.backward is not None for r in self._requests.values()) and time.monotonic() < deadline:
             self._take(deadline)
-        self._connection.send(self._connection.conversation, pack(Leave(0)))
+        self._connection.send(self._conversation, pack(Leave(0)))
         while self._over is None and time.monotonic() < deadline:
             with contextlib.suppress(NetworkError):  # the server's goodbye, as a rule
                 self._take(deadline)
@@ -130,7 +133,7 @@ class RequestStream:
         if self._over is not None or rejected is not None:
             raise (self._over or rejected)  # type: ignore[misc]
         self.meter.add_all(message.sizes(), Direction.UP)
-        self._connection.send(self._connection.conversation, pack(message))
+        self._connection.send(self._conversation, pack(message))
 
     def _answer(self, number: int, kind: type[M]) -> M:
         request = self._requests[number]
@@ -159,6 +162,7 @@ class RequestStream:
         if event.kind == "offer":
             self._offered(event)
         elif event.kind == "welcome":
+            self._conversation = event.conversation
             for request in self._requests.values():
                 for message in (request.forward, request.backward):
                     if message is not None:
@@ -166,7 +170,7 @@ class RequestStream:
             if self._leaving:
                 self._connection.send(event.conversation, pack(Leave(0)))
         elif event.kind == "data":
-            if event.conversation is self._connection.conversation:
+            if event.conversation is self._conversation:
                 self._arrived(unpack(event.content))
         else:
             self._over = (
@@ -188,13 +192,13 @@ class RequestStream:
 
     def _arrived(self, message: Message) -> None:
         self.meter.add_all(message.sizes(), Direction.DOWN)
-        if not isinstance(message, Outputs | Gradients | Rejected):
+        if not isinstance(message, Outputs | InputGradients | Rejected):
             raise MessageError(f"{self.address}: the server sent a {type(message).__name__}, no answer")
         request = self._requests.get(message.number)
         if request is None:
             return  # of a batch that was sent again after the server had answered
         request.answers.append(message)
-        if isinstance(message, Gradients):
+        if isinstance(message, InputGradients):
             del self._requests[message.number]
         elif isinstance(message, Rejected) and not request.waited:
             del self._requests[message.number]

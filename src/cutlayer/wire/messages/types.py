@@ -291,7 +291,7 @@ class Outputs(_WithTensors):
 class Backward(_WithTensors):
     """Backpropagate the Forward of that number: from these gradients, or `scale` times that of the loss.
 
-    Answered by Gradients.
+    Answered by InputGradients.
     """
 
     layout: ClassVar[str] = "Qd"
@@ -300,7 +300,7 @@ class Backward(_WithTensors):
 
 
 @dataclass(frozen=True, slots=True)
-class Gradients(_WithTensors):
+class InputGradients(_WithTensors):
     """A Backward has reached the server's weights. Has the gradients of the inputs, unless Outputs had."""
 
 
@@ -332,7 +332,7 @@ TYPES: tuple[type[Message], ...] = (
     Forward,
     Outputs,
     Backward,
-    Gradients,
+    InputGradients,
     Rejected,
     Leave,
 )
