@@ -36,6 +36,13 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
                 restore()
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Inside, no other thread's `seeded` changes global generators: activation checkpointing restores them."""
+    with _LOCK:
+        yield
+
+
 def _on_cpu(seed: int) -> _Restore:
     generator = torch.default_generator
     before = generator.get_state()

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-import torch
 from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
@@ -20,6 +19,7 @@ from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.rates.base import Rate
+from cutlayer.seeding import seeded, undisturbed
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
@@ -140,8 +140,8 @@ class SplitClient:
         images, targets = self.batch(begin.epoch, begin.step)
         loaded = perf_counter()
         # Dropout and the like: where in the run they are decides what they draw.
-        torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
-        smashed = self.half.forward(images)
+        with seeded(derive("client", self.sampler.seed, *place), self.half.model.device):
+            smashed = self.half.forward(images)
         forwarded = perf_counter()
         up = self.rate.choose(smashed.numel(), begin.epoch + begin.step / len(self.sampler))
         frame = self.codecs.encode(up, smashed, "up", *place)
@@ -167,8 +167,8 @@ class SplitClient:
         began = perf_counter()
         features = self.codecs.decode(message.body)
         decoded = perf_counter()
-        torch.default_generator.manual_seed(derive("tail", self.sampler.seed, *place))
-        loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
+        with seeded(derive("tail", self.sampler.seed, *place), self.half.model.device):
+            loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
         step.loss = float(loss)
         forwarded = perf_counter()
         frame = self.codecs.encode(self.rate.codec, gradient, "up-gradient", *place)
@@ -182,7 +182,8 @@ class SplitClient:
         began = perf_counter()
         gradient = self.codecs.decode(message.body)
         decoded = perf_counter()
-        self.half.backward(gradient)
+        with undisturbed():
+            self.half.backward(gradient)
         share = step.begin.share
         if share != Share.GRADIENTS:
             self.half.step(step.begin.lr)

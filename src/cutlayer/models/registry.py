@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, NoReturn
 
-import torch
 from torch import nn
 
 from cutlayer.errors import ModelError
@@ -15,6 +14,7 @@ from cutlayer.models.resnet import resnet18, resnet34
 from cutlayer.models.tiny import tiny
 from cutlayer.models.user_model import build_user_model
 from cutlayer.models.vgg import vgg19
+from cutlayer.seeding import seeded
 
 
 class Cuts(NamedTuple):
@@ -75,8 +75,7 @@ def build(
     for setting, value in settings.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ModelError(f"{setting}={value!r}: expected a whole number of at least 1.")
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         if name not in MODELS:
             factory = (allowed or AllowedModels()).find(name)
             return build_user_model(name, factory, settings) if factory is not None else _unknown(name)

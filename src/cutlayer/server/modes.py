@@ -16,6 +16,7 @@ from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError, NonFiniteError
 from cutlayer.protocol.plan import Step
 from cutlayer.server.step_io import StepIO
+from cutlayer.seeding import seeded, undisturbed
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
@@ -42,8 +43,8 @@ class ServerWork:
     @contextmanager
     def seeded(self, step: Step, client: int) -> Iterator[None]:
         """The server computes inside; dropout and the like draw from where in the run it is."""
-        torch.default_generator.manual_seed(derive("server", self.seed, client, step.epoch, step.step))
-        with self.timed():
+        seed = derive("server", self.seed, client, step.epoch, step.step)
+        with seeded(seed, self.half.device), self.timed():
             yield
 
     def update(self, step: Step) -> None:
@@ -116,7 +117,7 @@ def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
     step = io.gather_tensors(step, Gradient)
     for client, weight in zip(step.clients, work.weights(step), strict=True):
         gradient = io.receive_tensor(step, client, Gradient)
-        with work.timed():
+        with undisturbed(), work.timed():
             back = work.half.backward(client, gradient, weight)
         io.send_down(step, client, Gradient, back)
     work.update(step)
@@ -143,7 +144,7 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     step = io.gather_tensors(step, Gradient)
     weights = work.weights(step)
     gradients = {client: io.receive_tensor(step, client, Gradient) for client in step.clients}
-    with work.timed():
+    with undisturbed(), work.timed():
         # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
         # between has no gradient.
         scaled = {c: g * w for (c, g), w in zip(gradients.items(), weights, strict=True)}

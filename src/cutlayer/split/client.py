@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from cutlayer.split.vectors import assign, flatten, unflatten
+from cutlayer.split.vectors import assign, device_of, flatten, unflatten
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -43,6 +43,7 @@ class ClientModel:
         self.buffer_names = [name for name, _ in found]
         self.slots = [slot for _, slot in found]
         self.applied = -1
+        self.device = device_of(*parts)
 
     def buffers(self) -> list[Tensor]:
         """The buffers that the model uses now."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cutlayer.errors import NonFiniteError
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.mean import add_weighted
+from cutlayer.split.vectors import device_of
 
 
 class Loss(Protocol):
@@ -51,6 +52,7 @@ class ServerHalf:
         self.guarded = guarded
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.device = device_of(part)
         self._collected: list[Tensor | None] | None = None
         self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 

@@ -41,7 +41,7 @@ from cutlayer.wire.meter import Meter
 
 
 class LocalRun:
-    """A run whose clients, data and whole model are at hand. Steps reseed PyTorch's global generator.
+    """A run whose clients, data and whole model are at hand.
 
     >>> run = local_run(config)
     >>> while not run.done:

@@ -62,7 +62,7 @@ def serve(
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     fits = Fits(config, earlier)
-    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,

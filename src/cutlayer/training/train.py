@@ -7,8 +7,6 @@ SIGKILL.
 
 from pathlib import Path
 
-import torch
-
 from cutlayer.config.resolve import refuse_existing_run
 from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
@@ -30,17 +28,16 @@ def train(
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 
     `data` can be given by a caller who has loaded it already. The global random state of PyTorch is the
-    same afterwards as before. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
+    same afterwards as before, and runs in other threads do not matter. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
     """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
-    with torch.random.fork_rng(devices=[]):
-        run = local_run(config, data)
-        tracker = BiasTracker(run, every=config.train.track_bias)
-        trainer = build_trainer(config, lambda: run.server, progress or Quiet(), before_step=tracker)
-        try:
-            trainer.begin(resume)
-            with Interrupt() as interrupt:
-                return trainer.complete(interrupt)
-        finally:
-            trainer.close()
+    run = local_run(config, data)
+    tracker = BiasTracker(run, every=config.train.track_bias)
+    trainer = build_trainer(config, lambda: run.server, progress or Quiet(), before_step=tracker)
+    try:
+        trainer.begin(resume)
+        with Interrupt() as interrupt:
+            return trainer.complete(interrupt)
+    finally:
+        trainer.close()
