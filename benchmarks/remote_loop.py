@@ -105,7 +105,7 @@ def measure(codec: str, arguments: argparse.Namespace) -> dict[str, float]:
                     with torch.no_grad():
                         remote.eval()(little)
                     remote.train()
-                return (time.perf_counter() - began) / arguments.steps
+                return (time.perf_counter() - began) / float(arguments.steps)
 
             block(here, False)
             block(there, True)

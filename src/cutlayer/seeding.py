@@ -38,7 +38,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, no other thread's `seeded` changes global generators: activation checkpointing restores them."""
+    """Inside, no other thread's `seeded` changes generators: activation checkpointing restores them."""
     with _LOCK:
         yield
 

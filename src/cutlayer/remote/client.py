@@ -229,12 +229,10 @@ def connect(
     for `retry` seconds, now and whenever the connection breaks. Answers of more than `max_elements` elements
     are refused.
     """
-    files = {"ca": ca, "cert": cert, "key": key, "token_file": token_file}
-    if security is not None and (insecure or any(files.values())):
+    files = [None if path is None else Path(path) for path in (ca, cert, key, token_file)]
+    if security is not None and (insecure or any(files)):
         raise ConfigError("give security=, or the files of the credentials, not both")
-    if security is None:
-        paths = [None if path is None else Path(path) for path in files.values()]
-        security = ClientSecurity.load(*paths, insecure=insecure)
+    security = security or ClientSecurity.load(files[0], files[1], files[2], files[3], insecure=insecure)
     up = codec if isinstance(codec, Codec) else codec_of(codec or "dense")
     stream = RequestStream(
         address,

@@ -15,8 +15,8 @@ from torch import Tensor
 from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError, NonFiniteError
 from cutlayer.protocol.plan import Step
-from cutlayer.server.step_io import StepIO
 from cutlayer.seeding import seeded, undisturbed
+from cutlayer.server.step_io import StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf

@@ -28,7 +28,8 @@ def train(
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 
     `data` can be given by a caller who has loaded it already. The global random state of PyTorch is the
-    same afterwards as before, and runs in other threads do not matter. Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
+    same afterwards as before, and runs in other threads do not matter. Ctrl-C lets the step end and be
+    saved, then raises KeyboardInterrupt.
     """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
