@@ -8,6 +8,7 @@ from cutlayer.data.federated import FederatedData
 from cutlayer.protocol.build import make_codecs, make_task
 from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
+from cutlayer.tasks.base import Task
 
 
 def build_client(
@@ -18,9 +19,10 @@ def build_client(
     *,
     evaluator: bool = False,
     rate: Rate | None = None,
+    task: Task | None = None,
 ) -> SplitClient:
     """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
-    codecs, task = make_codecs(config), make_task(data.train)
+    codecs, task = make_codecs(config), task or make_task(data.train)
     sampler = Sampler(
         data.parts[client],
         config.train.batch_size,

@@ -42,7 +42,8 @@ class Evaluator:
         half = self._copy()
         span = slice(message.first, message.last)
         targets = self.test.labels[span]
-        smashed = half.model.head(self.augment.test(self.test.images[span]))
+        images = self.augment.test(self.test.images[span]).to(half.model.device)
+        smashed = half.model.run(half.model.head, images)
         frame = self.codecs.up_evaluation.encode(smashed)
         if half.model.tail is not None:
             self._open = (message.number, targets)
@@ -59,16 +60,18 @@ class Evaluator:
     @torch.no_grad()
     def score(self, message: Smashed) -> Scores:
         """U-shape: what the tail makes of the server's activations."""
-        tail = self._copy().model.tail
+        model = self._copy().model
+        tail = model.tail
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = tail(self.codecs.decode(message.body))
-        return Scores(message.number, len(targets), *self.task.score(outputs, targets))
+        outputs = model.run(tail, self.codecs.decode(message.body))
+        return Scores(message.number, len(targets), *self.task.score(outputs, targets.to(outputs.device)))
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
-            model = ClientModel([copy.deepcopy(part) for part in self._source.parts])
+            parts = [copy.deepcopy(part) for part in self._source.parts]
+            model = ClientModel(parts, rule=self._source.rule)
             model.head.eval()
             if model.tail is not None:
                 model.tail.eval()

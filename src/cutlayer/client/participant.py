@@ -17,11 +17,14 @@ from cutlayer.errors import DataError, RefusedError
 from cutlayer.models import AllowedModels, Factory
 from cutlayer.protocol.admission import statistics_problem
 from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
+from cutlayer.protocol.objects import MakeTask
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
+from cutlayer.split.client import MakeOptimizer
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
 
@@ -43,12 +46,20 @@ class Participant:
         rate: str | None = None,
         allow_models: Iterable[str] = (),
         models: Mapping[str, Factory] | None = None,
+        data: tuple[Dataset, Dataset] | None = None,
+        make_task: MakeTask | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        device: str = "cpu",
     ) -> None:
         """`rate` narrows or widens the bounds of the rate for this client, where clients choose.
 
         The server names the model. One that is not built in is imported only if `allow_models` has its name,
         as `package.module:factory`; `models` has functions and classes to take for the names that it gives.
+        `data` are the client's own, train and test, where they are at hand; `make_task` and `make_optimizer`
+        are needed if the server's run has its own, too. `device` is where this client computes.
         """
+        resolve_device(device)  # before anything is loaded
+        self.device = device
         self.source = source
         self.root = root
         self.whole = whole
@@ -60,6 +71,9 @@ class Participant:
         self.client = 0
         self.settings = ""
         self.config: Config | None = None
+        self._given = data
+        self._make_task = make_task
+        self._make_optimizer = make_optimizer
         self._data: FederatedData | None = None
         self._split_client: SplitClient | None = None
         self._tests = True
@@ -72,7 +86,7 @@ class Participant:
                 "to take part"
             )
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
-        self.config = config_from_offer(offer.settings, where)
+        self.config = config_from_offer(offer.settings, where, self.device)
         self.client, self.settings = offer.client, offer.settings
         if self.bounds is not None and not self.config.codec.follows_link:
             raise RefusedError(
@@ -97,10 +111,12 @@ class Participant:
         if wrong is not None:
             raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
-        half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
+        parts = prepare_model(self.config, data.train, self._allowed)[1]
+        half = make_client(self.config, parts, self._make_optimizer)
+        task = None if self._make_task is None else self._make_task(data.train)
         rate = self._rate(self.config)
         self._split_client = build_client(
-            self.config, data, self.client, half, evaluator=self._tests, rate=rate
+            self.config, data, self.client, half, evaluator=self._tests, rate=rate, task=task
         )
 
     @property
@@ -132,7 +148,7 @@ class Participant:
         how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
         clients = config.train.clients
         if self.whole:
-            train, test = load_both(self.source, limit=settings.limit, **how)
+            train, test = self._given or load_both(self.source, limit=settings.limit, **how)
             parts = partition(settings.partition, train.labels, clients, config.seed)
             # Only its own samples stay in memory.
             own = train.select(parts[self.client])
@@ -146,6 +162,8 @@ class Participant:
 
     def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
         """Its own samples, and a test part if it has one; only the first client needs it."""
+        if self._given is not None:
+            return self._given
         try:
             return load_both(self.source, **how)
         except DataError:

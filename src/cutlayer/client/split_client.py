@@ -119,7 +119,8 @@ class SplitClient:
         images = self.augment.train(
             self.train.images[indices], seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
         )
-        return images, self.train.labels[indices]
+        device = self.half.model.device
+        return images.to(device), self.train.labels[indices].to(device)
 
     def own_state(self) -> dict[str, Tensor]:
         """What only this client has, even where all share one model."""
@@ -155,7 +156,7 @@ class SplitClient:
             return [Smashed(begin.number, frame)]
         return [
             Smashed(begin.number, frame),
-            Labels(begin.number, self.task.pack(targets), len(targets)),
+            Labels(begin.number, self.task.pack(targets.cpu()), len(targets)),
         ]
 
     def _on_features(self, message: Smashed) -> Iterable[Message]:

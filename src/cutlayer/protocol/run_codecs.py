@@ -1,8 +1,9 @@
 """The codecs of a run: tensors to frames and back, each with the seed of its place in the run."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
+import torch
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
@@ -43,6 +44,8 @@ class RunCodecs:
     """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
     max_value: float | None = None
     """The largest magnitude of any value that another party sends; None where all are our own."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where tensors are decoded to: that of the models."""
 
     @cached_property
     def up_evaluation(self) -> Codec:
@@ -81,7 +84,7 @@ class RunCodecs:
         def encode(y: Tensor) -> bytes:
             return self.encode(self.sync, y, what, client, epoch, step)
 
-        return encode(x) if feedback is None else feedback.encode(x, encode, decode)
+        return encode(x) if feedback is None else feedback.encode(x, encode, self.decode)
 
     @staticmethod
     def plain(x: Tensor) -> bytes:
@@ -111,4 +114,6 @@ class RunCodecs:
     def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
         """The tensor in a frame, which may claim so many elements; by default, those of the run."""
         most = self.max_elements if max_elements is None else max_elements
-        return decode(frame) if most is None else decode(frame, max_elements=most)
+        if most is None:
+            return decode(frame, device=self.device)
+        return decode(frame, max_elements=most, device=self.device)

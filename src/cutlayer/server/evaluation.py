@@ -82,9 +82,10 @@ def average_clients(server: SplitServer) -> Round:
 def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> tuple[float, int, int]:
     if server.plan.mode == "u-shaped":
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
-        frame = server.codecs.down_evaluation.encode(server.half.part(smashed))
+        frame = server.codecs.down_evaluation.encode(server.half.run(smashed))
         server.transport.send(evaluator, Smashed(number, frame))
         scores = server.boundary.scores(evaluator, number, samples)
         return scores.loss, scores.top1, scores.top5
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.score(server.half.part(smashed), targets)
+    outputs = server.half.run(smashed)
+    return server.task.score(outputs, targets.to(outputs.device))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from cutlayer.split.update import Updater, UpdateRule
 from cutlayer.split.vectors import assign, device_of, flatten, unflatten
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -22,8 +23,14 @@ class ClientModel:
     `parameters`, which both ends of a connection derive from the same model.
     """
 
-    def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer | None = None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        make_optimizer: MakeOptimizer | None = None,
+        rule: UpdateRule | None = None,
+    ) -> None:
         self.parts = tuple(parts)
+        self.rule = rule or UpdateRule()
         self.head = parts[0].train()
         self.tail = parts[1].train() if len(parts) > 1 else None
         trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
@@ -31,6 +38,7 @@ class ClientModel:
         self.tail_parameters = trained[1] if len(parts) > 1 else []
         self.parameters = [*self.head_parameters, *self.tail_parameters]
         self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
+        self.updater = Updater(self.parameters, self.optimizer, self.rule)
         self.parameter_names = [n for part in parts for n, p in part.named_parameters() if p.requires_grad]
         # The dictionaries that hold the buffers, so that one client's buffers can replace another's.
         found = [
@@ -55,15 +63,14 @@ class ClientModel:
             place[name] = buffer
 
     def apply(self, gradients: Sequence[Tensor | None], lr: float) -> None:
-        """One optimizer step with the given gradients."""
-        if self.optimizer is None:
-            return
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        """One optimizer step with the given gradients, or what the rule makes of them."""
+        self.updater.apply(gradients, lr)
+
+    def run(self, part: nn.Module, x: Tensor) -> Tensor:
+        """Compute in the precision of the run; the result is float32."""
+        with self.rule.autocast(self.device):
+            found: Tensor = part(x)
+        return found if found.dtype != torch.bfloat16 else found.float()
 
 
 class ClientHalf:
@@ -80,7 +87,7 @@ class ClientHalf:
     def forward(self, images: Tensor) -> Tensor:
         """The smashed data of a batch. The autograd graph is kept until `backward`."""
         self.hang()
-        self._smashed = self.model.head(images)
+        self._smashed = self.model.run(self.model.head, images)
         return self._smashed.detach()
 
     def backward(self, gradient: Tensor) -> None:
@@ -103,7 +110,7 @@ class ClientHalf:
             raise RuntimeError("this client has no tail")
         self.hang()
         features = features.detach().requires_grad_()
-        loss = mean_loss(self.model.tail(features), targets)
+        loss = mean_loss(self.model.run(self.model.tail, features), targets.to(features.device))
         found = torch.autograd.grad(loss, [features, *self.model.tail_parameters], allow_unused=True)
         self.gradients = list(found[1:])
         return loss.detach(), found[0]

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cutlayer.errors import NonFiniteError
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.mean import add_weighted
+from cutlayer.split.update import Updater, UpdateRule
 from cutlayer.split.vectors import device_of
 
 
@@ -41,6 +42,7 @@ class ServerHalf:
         *,
         clip_gradient: float = 0.0,
         guarded: bool = False,
+        rule: UpdateRule | None = None,
     ) -> None:
         """`clip_gradient` is the largest norm that one batch adds to the gradient; 0 for no limit.
 
@@ -53,6 +55,8 @@ class ServerHalf:
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
         self.device = device_of(part)
+        self.rule = rule or UpdateRule()
+        self.updater = Updater(self.parameters, self.optimizer, self.rule)
         self._collected: list[Tensor | None] | None = None
         self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -60,7 +64,7 @@ class ServerHalf:
         """One client's batch: its loss, and the gradient of the loss for its smashed data."""
         smashed = smashed.detach().requires_grad_()
         with self._undone_unless_finite():
-            loss = self.loss.loss(self.part(smashed), targets)
+            loss = self.loss.loss(self.run(smashed), targets.to(smashed.device))
             value = _finite(float(loss.detach()))
             return value, self._collect(loss, smashed, None, weight)
 
@@ -74,7 +78,7 @@ class ServerHalf:
         sizes = [len(batch) for batch in targets]
         together = torch.cat(list(smashed)).requires_grad_()
         with self._undone_unless_finite():
-            each = self.loss.losses(self.part(together), torch.cat(list(targets)))
+            each = self.loss.losses(self.run(together), torch.cat(list(targets)).to(together.device))
             means = torch.stack([part.mean() for part in torch.split(each, sizes)])
             losses: list[float] = [_finite(loss) for loss in means.detach().tolist()]
             mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
@@ -85,7 +89,7 @@ class ServerHalf:
         """U-shape: the features for the client's tail. `key` identifies the batch until its backward."""
         smashed = smashed.detach().requires_grad_()
         with self._undone_unless_finite():
-            features: Tensor = self.part(smashed)
+            features = self.run(smashed)
             if self.guarded and not bool(torch.isfinite(features).all()):
                 raise NonFiniteError("its features are not finite")
         self._in_flight[key] = (smashed, features)
@@ -115,16 +119,16 @@ class ServerHalf:
         self._collected = [None if g is None else g * scale for g in self._collected]
 
     def update(self, lr: float) -> None:
-        """One optimizer step with the gradients collected since the last update."""
+        """One optimizer step with the gradients collected since the last, or what the rule makes of it."""
         collected, self._collected = self._collected, None
-        if collected is None or self.optimizer is None:
-            return
-        for parameter, gradient in zip(self.parameters, collected, strict=True):
-            parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        if collected is not None:
+            self.updater.apply(collected, lr)
+
+    def run(self, smashed: Tensor) -> Tensor:
+        """The part's outputs, computed in the precision of the run; they are float32."""
+        with self.rule.autocast(self.device):
+            found: Tensor = self.part(smashed)
+        return found if found.dtype != torch.bfloat16 else found.float()
 
     def discard(self) -> None:
         """Drop the gradients and batches of a step that was begun, so that it can be repeated."""

@@ -12,25 +12,28 @@ from cutlayer.split.server import ServerHalf
 
 def server_state(server: ServerHalf) -> dict[str, Tensor]:
     """The state of the server's half: weights, buffers and optimizer."""
-    return half_state([server.part], server.parameters, server.optimizer)
+    return half_state([server.part], server.parameters, server.optimizer) | server.updater.state()
 
 
 def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
     """Restore what `server_state` gave."""
     load_half(state, [server.part], server.parameters, server.optimizer)
+    server.updater.restore(state)
     server.discard()
 
 
 def client_state(half: ClientHalf) -> dict[str, Tensor]:
     """The state of a client's half. Clients that share a model differ in buffers only."""
     half.hang()
-    return half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+    model = half.model
+    return half_state(model.parts, model.parameters, model.optimizer) | model.updater.state()
 
 
 def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
     """Restore what `client_state` gave after `number` steps."""
     half.hang()
     load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    half.model.updater.restore(state)
     half.model.applied = number - 1
 
 

@@ -14,7 +14,6 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_clients,
@@ -26,6 +25,7 @@ from cutlayer.protocol.build import (
     prepare_model,
     vector_sizes,
 )
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
@@ -34,7 +34,7 @@ from cutlayer.server.evaluation import average_clients, evaluate_on
 from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
-from cutlayer.split.vectors import assign
+from cutlayer.split.vectors import assign, device_of
 from cutlayer.training.build import make_mean_rule
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
@@ -114,16 +114,17 @@ class LocalRun:
         return whole.eval()
 
 
-def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
+def local_run(config: Config, data: FederatedData | None = None, objects: RunObjects = BY_NAME) -> LocalRun:
     """Build a run as configured. `data` can be given by a caller who has loaded them already."""
     data = prepare_data(config) if data is None else data
-    whole, parts = prepare_model(config, data.train, ANY_MODEL)
-    halves, task = make_clients(config, parts), make_task(data.train)
+    whole, parts = prepare_model(config, data.train, objects.models)
+    halves = make_clients(config, parts, objects.make_optimizer)
+    task = (objects.make_task or make_task)(data.train)
     rate = _rates(config, data, parts)
     clients = LocalClients(
         [
             # The first client is the evaluator, who has the test set.
-            build_client(config, data, number, half, evaluator=number == 0, rate=rate(number))
+            build_client(config, data, number, half, evaluator=number == 0, rate=rate(number), task=task)
             for number, half in enumerate(halves)
         ],
         DataSpec.of(data),
@@ -131,7 +132,7 @@ def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
     )
     codecs = make_codecs(config, vector_sizes(halves[0]))
     server = SplitServer(
-        make_server(config, parts, task),
+        make_server(config, parts, task, given=objects.make_optimizer),
         make_plan(config.train, [len(part) for part in data.parts]),
         task,
         codecs,
@@ -157,6 +158,6 @@ def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callab
         raise ConfigError(
             "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
         )
-    madds = client_madds(parts, data.augment.test(data.train.images[:1]))
+    madds = client_madds(parts, data.augment.test(data.train.images[:1]).to(device_of(*parts)))
     bounds, speed = RateBounds.parse(codecs.rate), config.link.device
     return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
@@ -32,7 +32,9 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
@@ -41,10 +43,11 @@ from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state
+from cutlayer.split.vectors import device_of
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.trainer import Result
+from cutlayer.training.trainer import Listener, Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.link.model import parse_links
@@ -53,16 +56,24 @@ from cutlayer.wire.policy import Policy
 
 
 def serve(
-    config: Config, listening: Listening, *, progress: Display | None = None, resume: bool = False
+    config: Config,
+    listening: Listening,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    objects: RunObjects = BY_NAME,
+    listeners: Sequence[Listener] = (),
+    interrupt: Interrupt | None = None,
 ) -> Result:
     """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
     _check(config, listening)
+    resolve_device(config.train.device)  # before clients are waited for
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     fits = Fits(config, earlier)
-    with Interrupt() as interrupt:
+    with interrupt or Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
@@ -86,9 +97,12 @@ def serve(
             transport.recheck()
             trainer = build_trainer(
                 config,
-                lambda: remote_server(config, transport, clients, spec, orders),
+                lambda: remote_server(config, transport, clients, spec, orders, objects),
                 shown,
-                listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
+                listeners=[
+                    *([] if listening.metrics is None else [_Counted(listening.metrics)]),
+                    *listeners,
+                ],
             )
             try:
                 trainer.begin(resume)
@@ -103,11 +117,13 @@ def remote_server(
     clients: list[Any],
     spec: DataSpec,
     orders: Orders | None = None,
+    objects: RunObjects = BY_NAME,
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
-    half = make_client(config, parts)
+    parts = prepare_model(config, data.train, objects.models)[1]
+    task, given = (objects.make_task or make_task)(data.train), objects.make_optimizer
+    half = make_client(config, parts, given)
     sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
     codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)
     agreed = Agreed(
@@ -124,7 +140,7 @@ def remote_server(
         [0 if ready is None else ready.test_samples for ready in clients],
         codecs,
         agreed,
-        lambda: make_client(config, parts),
+        lambda: make_client(config, parts, given),
         shared_model=shares_model(config.train),
         own_states=codecs.feeds_back or config.codec.follows_link,
         digest=digest(settings_for_clients(config)),
@@ -134,7 +150,7 @@ def remote_server(
         among_clients=config.train.aggregation != "server",
     )
     return SplitServer(
-        make_server(config, parts, task, guarded=True),
+        make_server(config, parts, task, guarded=True, given=given),
         plan,
         task,
         codecs,
@@ -162,7 +178,7 @@ def _aggregation(
 @torch.no_grad()
 def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, ...]]:
     """The shape of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
-    x = spec.preprocess().test(spec.placeholder_data().train.images[:1])
+    x = spec.preprocess().test(spec.placeholder_data().train.images[:1]).to(device_of(*parts))
     shapes = []
     for part in parts[: len(parts) - 1 or 1]:
         x = part.eval()(x)

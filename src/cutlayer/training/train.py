@@ -5,17 +5,19 @@ unless switched off, TensorBoard events in `tensorboard/`. It can be resumed at 
 SIGKILL.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from cutlayer.config.resolve import refuse_existing_run
 from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.training.build import build_trainer
 from cutlayer.training.gradient_bias import BiasTracker
-from cutlayer.training.local_run import local_run
+from cutlayer.training.local_run import LocalRun, local_run
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.trainer import Result
+from cutlayer.training.trainer import Listener, Result
 
 
 def train(
@@ -31,14 +33,32 @@ def train(
     same afterwards as before, and runs in other threads do not matter. Ctrl-C lets the step end and be
     saved, then raises KeyboardInterrupt.
     """
-    directory = Path(config.output.dir)
-    refuse_existing_run(directory, resume)
-    run = local_run(config, data)
+    return train_objects(config, progress=progress, resume=resume, data=data)[0]
+
+
+def train_objects(
+    config: Config,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    data: FederatedData | None = None,
+    objects: RunObjects = BY_NAME,
+    listeners: Sequence[Listener] = (),
+    interrupt: Interrupt | None = None,
+) -> tuple[Result, LocalRun]:
+    """As `train`, with objects in place of names; the run is given, too.
+
+    `listeners` are told steps and epochs, and may stop the run by `interrupt`.
+    """
+    refuse_existing_run(Path(config.output.dir), resume)
+    run = local_run(config, data, objects)
     tracker = BiasTracker(run, every=config.train.track_bias)
-    trainer = build_trainer(config, lambda: run.server, progress or Quiet(), before_step=tracker)
+    trainer = build_trainer(
+        config, lambda: run.server, progress or Quiet(), listeners=listeners, before_step=tracker
+    )
     try:
         trainer.begin(resume)
-        with Interrupt() as interrupt:
-            return trainer.complete(interrupt)
+        with interrupt or Interrupt() as interrupt:
+            return trainer.complete(interrupt), run
     finally:
         trainer.close()
