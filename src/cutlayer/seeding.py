@@ -1,8 +1,9 @@
 """PyTorch's global generators, seeded for a stretch of work and then as they were before.
 
 Dropout and the initialisation of weights draw from the global generator of their device and take no other.
-Generators are the process's, not a thread's. So whoever needs certain numbers holds one lock for all of
-cutlayer while a model computes: two runs in two threads take turns at it and do not disturb each other.
+Generators are the process's, not a thread's. So is what torch.fx changes while it traces: `nn.Module` itself.
+One lock for all of cutlayer is held while a model computes, is built or is traced: two runs in two threads
+take turns at it and do not disturb each other.
 """
 
 import threading
@@ -38,7 +39,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Inside, no other thread's `seeded` changes generators: activation checkpointing restores them."""
+    """Inside, no other thread seeds generators, which activation checkpointing restores, or traces."""
     with _LOCK:
         yield
 

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+import cutlayer
 from cutlayer.config.schema import Config
+from cutlayer.models import build
 from cutlayer.seeding import seeded
+from cutlayer.training.local_run import LocalRun
 from cutlayer.training.records import read
 from cutlayer.training.train import train
 
@@ -54,6 +57,31 @@ def test_runs_with_dropout_in_threads_are_those_that_run_alone(
         assert losses(tmp_path / f"thread-{seed}") == losses(tmp_path / f"alone-{seed}")
     assert losses(tmp_path / "alone-0") != losses(tmp_path / "alone-1")
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_model_is_cut_in_one_thread_while_another_one_trains(start: Callable[..., LocalRun]) -> None:
+    run = start("data.limit=48", "train.clients=2")  # torch.fx patches nn.Module while it traces
+    done = threading.Event()
+    errors: list[BaseException] = []
+
+    def cut() -> None:
+        try:
+            while not done.is_set():
+                cutlayer.cut(build("tiny", classes=10, width=4), at="layer2")
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        losses = [run.step().loss for _ in range(6)]
+        run.evaluate()
+    finally:
+        done.set()
+        thread.join(60)
+    assert not errors
+    again = start("data.limit=48", "train.clients=2")
+    assert losses == [again.step().loss for _ in range(6)]
 
 
 def test_the_generator_is_as_before_also_after_an_error() -> None:

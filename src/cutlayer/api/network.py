@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from cutlayer.aggregation.gloo import Gloo
 from cutlayer.api.callbacks import Callback, Callbacks
 from cutlayer.api.data import DataLike, as_datasets
 from cutlayer.api.result import Result
@@ -114,18 +115,21 @@ def join(
     client: int | None = None,
     whole: bool = False,
     root: str = ".",
+    cache: str | None = None,
     allow_models: Sequence[str] = (),
     rate: str | None = None,
     link: str | None = None,
     retry: float = 300.0,
     device: str | torch.device | None = None,
+    gloo: Gloo | None = None,
     note: Callable[[str], None] = lambda text: None,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Participation:
     """Take part in a run over the network until it is complete, as `cutlayer join`.
 
     `train` are this client's own data (with `whole`, those of all clients, of which it takes its part), as
-    for `cutlayer.train`, or their name. `client` asks for a number, where the server knows no names.
+    for `cutlayer.train`, or their name. `client` asks for a number, where the server knows no names. By
+    `gloo` clients reach each other that average among themselves.
     """
     given = None
     if not isinstance(train, str):
@@ -137,6 +141,7 @@ def join(
         "object" if given is not None else str(train),
         root,
         whole=whole,
+        cache=cache,
         rate=rate,
         allow_models=allow_models,
         models=None if model is None else allow_object(model, anything=False).factories,
@@ -152,6 +157,7 @@ def join(
         claims=client,
         retry=retry,
         link=None if link is None else Link.parse(link),
+        gloo=gloo,
         note=note,
         on_step=on_step,
     )

@@ -22,6 +22,7 @@ from cutlayer.models import AllowedModels
 from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
 from cutlayer.training.load_run import Trained, open_run
 
@@ -115,7 +116,8 @@ class ClientSide:
         expected, given = self.data_spec.shape, tuple(images.shape[1:])
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        found: Tensor = self.head(self.data_spec.preprocess().test(images))
+        with undisturbed():
+            found: Tensor = self.head(self.data_spec.preprocess().test(images))
         return found
 
 

@@ -18,6 +18,7 @@ from cutlayer.inference.batcher import Batcher, Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import INFERENCE, InferenceService
 from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.seeding import undisturbed
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
 from cutlayer.wire.grpc.connections import Connections
@@ -65,7 +66,8 @@ class ServerSide:
     @torch.inference_mode()
     def infer(self, items: Sequence[Tensor]) -> list[bytes | CutlayerError]:
         """One pass for all; each answer in a frame of its own, encoded alone."""
-        outputs = self._body(torch.cat(list(items)) if len(items) > 1 else items[0])
+        with undisturbed():
+            outputs = self._body(torch.cat(list(items)) if len(items) > 1 else items[0])
         if self._metrics is not None:
             self._metrics.inferred(len(items), len(outputs))
         answers: list[bytes | CutlayerError] = []

@@ -19,6 +19,7 @@ from cutlayer.codecs import Codec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.rates.base import Rate
 from cutlayer.rates.ladder import LadderStep, ladder
+from cutlayer.seeding import undisturbed
 from cutlayer.wire.link.model import Link
 
 # The weight of the newest measurement in a running mean, which spans about four steps.
@@ -144,7 +145,7 @@ def client_madds(parts: Sequence[nn.Module], example: Tensor) -> int:
     total, x = 0, example[:1]
     for place, part in enumerate(parts):
         was = part.training
-        with FlopCounterMode(display=False) as counter:
+        with undisturbed(), FlopCounterMode(display=False) as counter:
             x = part.eval()(x)
         part.train(was)
         total += counter.get_total_flops() // 2 if place != 1 else 0

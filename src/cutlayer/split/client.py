@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from cutlayer.seeding import undisturbed
 from cutlayer.split.update import Updater, UpdateRule
 from cutlayer.split.vectors import assign, device_of, flatten, unflatten
 
@@ -68,7 +69,7 @@ class ClientModel:
 
     def run(self, part: nn.Module, x: Tensor) -> Tensor:
         """Compute in the precision of the run; the result is float32."""
-        with self.rule.autocast(self.device):
+        with undisturbed(), self.rule.autocast(self.device):
             found: Tensor = part(x)
         return found if found.dtype != torch.bfloat16 else found.float()
 

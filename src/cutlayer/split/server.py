@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import NonFiniteError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.mean import add_weighted
 from cutlayer.split.update import Updater, UpdateRule
@@ -107,7 +108,7 @@ class ServerHalf:
             return False
         self.part.eval()
         try:
-            return bool(torch.isfinite(self.part(torch.zeros_like(smashed))).all())
+            return bool(torch.isfinite(self.run(torch.zeros_like(smashed))).all())
         finally:
             self.part.train()
 
@@ -126,7 +127,7 @@ class ServerHalf:
 
     def run(self, smashed: Tensor) -> Tensor:
         """The part's outputs, computed in the precision of the run; they are float32."""
-        with self.rule.autocast(self.device):
+        with undisturbed(), self.rule.autocast(self.device):
             found: Tensor = self.part(smashed)
         return found if found.dtype != torch.bfloat16 else found.float()
 

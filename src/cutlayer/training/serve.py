@@ -38,6 +38,7 @@ from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
+from cutlayer.seeding import undisturbed
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
@@ -181,7 +182,8 @@ def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, 
     x = spec.preprocess().test(spec.placeholder_data().train.images[:1]).to(device_of(*parts))
     shapes = []
     for part in parts[: len(parts) - 1 or 1]:
-        x = part.eval()(x)
+        with undisturbed():
+            x = part.eval()(x)
         part.train()
         shapes.append(tuple(x.shape[1:]))
     return shapes

@@ -36,6 +36,7 @@ def join(
         str | None,
         Flag(help="this client's bounds of the rate, if the run has --rate auto, as auto:max=2"),
     ] = None,
+    device: Annotated[str, Flag(help="where this client computes: cpu, cuda, cuda:1 or mps")] = "cpu",
     allow_model: AllowModel = None,
     credentials: ClientCredentials,
     number: Annotated[
@@ -106,6 +107,7 @@ def join(
                 cache=None if cache is None else str(cache),
                 rate=rate,
                 allow_models=allow_model or (),
+                device=device,
             ),
             credentials.load(),
             claims=number,
