@@ -149,6 +149,18 @@ def test_a_run_with_objects_needs_them_again(model: nn.Module, problem: Problem,
         cutlayer.train(model, at="1", out=tmp_path / "run", resume=True)
 
 
+def test_keywords_come_on_top_of_settings_and_settings_on_top_of_a_configuration(
+    model: nn.Module, problem: Problem, tmp_path: Path
+) -> None:
+    del problem["lr"]
+    config = cutlayer.Config.model_validate({"train": {"lr": 0.3, "momentum": 0.5}})
+    settings = {"train.lr": 0.2, "train.mode": "sequential", "train.epochs": 7, "train.schedule": "constant"}
+    result = cutlayer.train(model, config=config, settings=settings, out=tmp_path / "run", **problem)
+    found = cutlayer.load_run(tmp_path / "run", model=model).config.train
+    assert (found.lr, found.mode, found.momentum, found.epochs) == (0.2, "sequential", 0.5, 2)
+    assert result.records[0]["lr"] == 0.2
+
+
 def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
     x, y = problem["train"]
     for change, error, said in (

@@ -72,8 +72,8 @@ def serve(
         config = load(Path(out, "config.toml"))
     resolved = make_config(
         config,
+        settings,
         {
-            **(settings or {}),
             **model_settings(model, at),
             **optimizer_settings(optimizer, lr),
             "train.clients": clients,

@@ -24,11 +24,13 @@ LossLike = Callable[[Tensor, Tensor], Tensor]
 OptimizerLike = str | MakeOptimizer
 
 
-def make_config(base: Config | None, keywords: Mapping[str, Any]) -> Config:
-    """Settings from a base and `section.name` keywords; those that are None are left as they are."""
-    given = {name: _plain(value) for name, value in keywords.items() if value is not None}
-    settings = {} if base is None else base.model_dump()
-    return from_mapping(overridden(settings, given), "settings")
+def make_config(
+    base: Config | None, settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> Config:
+    """A base, then `section.name` settings, then keywords; those that are None are left as they are."""
+    given = {name: value for name, value in keywords.items() if value is not None}
+    changes = {name: _plain(value) for name, value in {**(settings or {}), **given}.items()}
+    return from_mapping(overridden({} if base is None else base.model_dump(), changes), "settings")
 
 
 def model_settings(model: nn.Module | str | None, at: str | Sequence[str] | None) -> dict[str, Any]:

@@ -82,8 +82,6 @@ def train(
         directory = Path(out) if out is not None else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         named = train if isinstance(train, str) else None
         keywords = {
-            **({"output.tensorboard": False} if out is None else {}),
-            **(settings or {}),
             **model_settings(model, at),
             **optimizer_settings(optimizer, lr),
             "data.source": named if named is not None or train is None else "object",
@@ -99,7 +97,8 @@ def train(
         }
         if mode is not None:
             keywords["train.mode"] = mode
-        resolved = make_config(config, keywords)
+        temporary = {"output.tensorboard": False} if out is None else {}
+        resolved = make_config(config, {**temporary, **(settings or {})}, keywords)
         if train is None and resolved.data.source == "object":
             raise ConfigError("the data of this run were given as objects; give them again: train=, test=")
         if not isinstance(train, str | None) and test is None:

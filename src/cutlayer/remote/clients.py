@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 
 from cutlayer.remote.engine import OpenBatch
 
-#: Batches of one client between forward and backward, and answers that may be asked for again.
-OPEN = 8
-
 
 @dataclass
 class ClientRequests:
     """One client's. A client's new process begins a new session, and its numbers begin anew."""
 
+    most: int
+    """Batches between forward and backward, and answers that may be asked for again."""
     session: int = 0
     open: OrderedDict[int, OpenBatch] = field(default_factory=OrderedDict)
     done: OrderedDict[int, bytes] = field(default_factory=OrderedDict)
@@ -30,11 +29,11 @@ class ClientRequests:
     def keep(self, number: int, batch: OpenBatch) -> None:
         """A batch awaits its backward. The oldest goes if there are too many."""
         self.open[number] = batch
-        if len(self.open) > OPEN:
+        if len(self.open) > self.most:
             self.open.popitem(last=False)
 
     def finish(self, number: int, answer: bytes) -> None:
         """A batch has reached the weights."""
         self.done[number] = answer
-        if len(self.done) > OPEN:
+        if len(self.done) > self.most:
             self.done.popitem(last=False)

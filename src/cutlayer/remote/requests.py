@@ -17,7 +17,7 @@ from cutlayer.codecs import Codec, codec
 from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError, CutlayerError, FrameError, MessageError, NonFiniteError
 from cutlayer.protocol.values import check_number, check_values
-from cutlayer.remote.clients import OPEN, ClientRequests
+from cutlayer.remote.clients import ClientRequests
 from cutlayer.remote.engine import Gradients, OpenBatch, PartEngine
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor, unpack_tensor
@@ -74,7 +74,7 @@ class Requests:
         self._max_elements = max_elements
         self._max_value = max_value
         self._seed = seed
-        self._clients = [ClientRequests() for _ in range(transport.clients)]
+        self._clients = [ClientRequests(offer.open) for _ in range(transport.clients)]
 
     def serve(self, client: int) -> Accepted | Applied | None:
         """Answer the client's next message. Raises AbsentError if it is gone, or has to go."""
@@ -180,7 +180,7 @@ class Requests:
                 client,
                 message,
                 f"batch {message.number} is not open: it went backward before, or was dropped, because only "
-                f"{OPEN} batches of a client are kept between forward and backward",
+                f"{self._offer.open} batches of a client are kept between forward and backward",
             )
             return None
         check_number(message.scale, "the scale of the loss", low=-_LARGEST_SCALE, high=_LARGEST_SCALE)

@@ -13,7 +13,6 @@ from torch import nn
 from cutlayer.codecs import Codec
 from cutlayer.codecs import codec as codec_of
 from cutlayer.errors import AbsentError, ConfigError
-from cutlayer.remote.clients import OPEN
 from cutlayer.remote.engine import LossFunction, PartEngine
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.requests import Accepted, Applied, Requests
@@ -70,6 +69,7 @@ class RemoteServer:
         batch: int = 4096,
         max_elements: int = 1 << 26,
         max_value: float = 1e6,
+        open_batches: int = 8,
         optimizer: torch.optim.Optimizer | None = None,
         checkpoint: str | Path | None = None,
         checkpoint_every: int = 1,
@@ -86,13 +86,15 @@ class RemoteServer:
         """`down` is the codec of what goes to clients. `shape` is that of one sample at the cut.
 
         Smashed data of another shape, of more than `batch` samples or `max_elements` elements, or with values
-        beyond `max_value` are refused. `checkpoint` is a directory: the state of the part and of `optimizer`
-        is saved there each `checkpoint_every` updates, and a server that finds one goes on from it.
+        beyond `max_value` are refused. Of each client `open_batches` are kept between forward and backward,
+        in a U-shape with the weights that they used. `checkpoint` is a directory: the state of the part and
+        of `optimizer` is saved there each `checkpoint_every` updates, and a server that finds one goes on
+        from it.
         """
-        if clients < 1 or batch < 1 or checkpoint_every < 1:
+        if min(clients, batch, checkpoint_every, open_batches) < 1:
             raise ConfigError(
-                f"{clients} clients, batches of {batch} and a checkpoint each {checkpoint_every} updates "
-                "cannot be; give 1 or more of each"
+                f"{clients} clients, batches of {batch}, {open_batches} of them open and a checkpoint each "
+                f"{checkpoint_every} updates cannot be; give 1 or more of each"
             )
         if update not in ("each", "all"):
             raise ConfigError(f"update={update!r}: use 'each' request, or 'all' clients together")
@@ -120,7 +122,9 @@ class RemoteServer:
             names=self._listening.clients(),
             note=note,
         )
-        self._offer = RemoteOffer(loss is not None, None if shape is None else tuple(shape), batch, OPEN)
+        self._offer = RemoteOffer(
+            loss is not None, None if shape is None else tuple(shape), batch, open_batches
+        )
         self._saved = (
             None if checkpoint is None else SavedState(checkpoint, part, optimizer, checkpoint_every)
         )
