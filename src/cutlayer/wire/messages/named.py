@@ -47,8 +47,27 @@ def join_named(entries: Iterable[Named]) -> bytes:
 
 def split_named(body: bytes) -> list[Named]:
     """The entries of a body from another party. Raises MessageError if it is damaged."""
+    heads, at = _heads(body)
+    entries = []
+    for name, kind, size in heads:
+        entries.append(Named(name, kind, body[at : at + size]))
+        at += size
+    return entries
+
+
+def sizes_by_kind(body: bytes) -> dict[Kind, int]:
+    """The bytes of the entries by kind, and those of the table as control. Raises as `split_named`."""
+    heads, at = _heads(body)
+    found: dict[Kind, int] = {Kind.CONTROL: at}
+    for _, kind, size in heads:
+        found[kind] = found.get(kind, 0) + size
+    return found
+
+
+def _heads(body: bytes) -> tuple[list[tuple[str, Kind, int]], int]:
+    """Name, kind and size of each entry, and where the data begin."""
     if not body:
-        return []
+        return [], 0
     at, heads = 1, []
     try:
         if not 0 < body[0] <= MOST:
@@ -66,8 +85,4 @@ def split_named(body: bytes) -> list[Named]:
         raise MessageError("two tensors of one message have the same name, or one has none")
     if at + sum(size for _, _, size in heads) != len(body):
         raise MessageError(f"tensors of {sum(size for _, _, size in heads)} bytes in {len(body) - at}")
-    entries = []
-    for label, kind, size in heads:
-        entries.append(Named(label, kind, body[at : at + size]))
-        at += size
-    return entries
+    return heads, at

@@ -23,7 +23,7 @@ from enum import IntEnum
 from typing import Any, ClassVar, Self
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages.named import Named, join_named, split_named
+from cutlayer.wire.messages.named import Named, join_named, sizes_by_kind, split_named
 from cutlayer.wire.meter import Kind
 
 _WEIGHT = struct.Struct("<Id")
@@ -258,12 +258,7 @@ class _WithTensors(_WithBody):
         return split_named(self.body)
 
     def sizes(self) -> Mapping[Kind, int]:
-        found: dict[Kind, int] = {}
-        for _, kind, data in self.tensors:
-            found[kind] = found.get(kind, 0) + len(data)
-        rest = len(self.body) - sum(found.values()) or len(self.head())
-        found[Kind.CONTROL] = found.get(Kind.CONTROL, 0) + rest
-        return found
+        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
 
 
 @dataclass(frozen=True, slots=True)
