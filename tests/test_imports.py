@@ -47,19 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     "remote": GROUND | {"codecs", "data", "protocol", "split", "training", "wire"},
     # What Python users call.
     "api": GROUND
-    | {
-        "client",
-        "codecs",
-        "config",
-        "data",
-        "models",
-        "protocol",
-        "server",
-        "split",
-        "tasks",
-        "training",
-        "wire",
-    },
+    | {"aggregation", "client", "codecs", "config", "data", "models", "protocol", "server", "split", "tasks"}
+    | {"training", "wire"},
     # What is made of runs.
     "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND

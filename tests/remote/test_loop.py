@@ -1,5 +1,6 @@
 """A loop over the network does what the same loop does in one process, to the bit."""
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch.nn import functional as F
 
 import cutlayer
 from cutlayer.errors import InputError, MessageError, RefusedError
+from cutlayer.wire.grpc.server import Listening
+from cutlayer.wire.metrics import Metrics
 
 Batches = list[tuple[Tensor, Tensor]]
 
@@ -195,8 +198,6 @@ def test_what_does_not_fit_the_offer_is_an_error_before_it_is_sent(serve: Any, n
 
 
 def test_a_loop_of_the_servers_own(net: Any, batches: Batches) -> None:
-    import threading
-
     model, port, listening = net(), [], threading.Event()
     server = cutlayer.RemoteServer(
         model[2:], "127.0.0.1:0", loss=F.cross_entropy, ready=lambda p: (port.append(p), listening.set())
@@ -231,3 +232,29 @@ def test_half_precision_crosses_and_comes_back(serve: Any, net: Any, batches: Ba
     served.join()
     assert x.grad is not None
     assert x.grad.dtype == torch.bfloat16
+
+
+def test_a_server_that_stays_serves_one_client_after_another(net: Any, batches: Batches) -> None:
+    model, port, listening = net(), [], threading.Event()
+    where = Listening("127.0.0.1:0", ready=lambda p: (port.append(p), listening.set()), metrics=Metrics())
+    server = cutlayer.RemoteServer(model[2:], where, loss=F.cross_entropy, stay=True)
+    seen: list[int] = []
+
+    def loop() -> None:
+        for step in server:
+            seen.append(step.update)
+            if step.update == 2:
+                break
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    listening.wait(30)
+    x, y = batches[0]
+    with cutlayer.connect(f"127.0.0.1:{port[0]}") as remote:
+        remote(model[:2](x), y).backward()
+    second = cutlayer.connect(f"127.0.0.1:{port[0]}")
+    second(model[:2](x), y).backward()
+    thread.join(30)
+    assert not thread.is_alive()
+    second._stream.close(finished=False)  # the server has gone already
+    assert seen == [1, 2]

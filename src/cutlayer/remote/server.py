@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -59,7 +59,7 @@ class RemoteServer:
     def __init__(
         self,
         part: nn.Module,
-        address: str = "127.0.0.1:50551",
+        listening: Listening | str = "127.0.0.1:50551",
         *,
         loss: LossFunction | None = None,
         clients: int = 1,
@@ -83,7 +83,9 @@ class RemoteServer:
         note: Callable[[str], None] = lambda text: None,
         ready: Callable[[int], None] = lambda port: None,
     ) -> None:
-        """`down` is the codec of what goes to clients. `shape` is that of one sample at the cut.
+        """`listening` is an address; or all of where and how to listen, in place of the keywords for it.
+
+        `down` is the codec of what goes to clients. `shape` is that of one sample at the cut.
 
         Smashed data of another shape, of more than `batch` samples or `max_elements` elements, or with values
         beyond `max_value` are refused. Of each client `open_batches` are kept between forward and backward,
@@ -100,16 +102,17 @@ class RemoteServer:
             raise ConfigError(f"update={update!r}: use 'each' request, or 'all' clients together")
         self.optimizer = optimizer
         self._engine = PartEngine(part, loss, autocast=autocast)
-        self._listening = Listening(
-            address,
-            security or ServerSecurity(),
-            insecure,
-            names,
-            # A client that is away holds up nobody under `each`; under `all` this file waits for it.
-            Policy("drop"),
-            limits or Limits(),
-            ready=ready,
-        )
+        if isinstance(listening, str):
+            listening = Listening(
+                listening,
+                security or ServerSecurity(),
+                insecure,
+                names,
+                limits=limits or Limits(),
+                ready=ready,
+            )
+        # A client that is away holds up nobody under `each`; under `all` this file waits for it.
+        self._listening = replace(listening, policy=Policy("drop"))
         if self._listening.security.auth and len(self._listening.clients()) != clients:
             raise ConfigError(
                 f"the server has {clients} clients, but {len(self._listening.clients())} are named; name "
