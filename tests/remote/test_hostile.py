@@ -108,6 +108,23 @@ def test_a_backward_of_another_shape(serve: Any, net: Any) -> None:
     served.join()
 
 
+@pytest.mark.parametrize("diverged", [False, True])
+def test_a_client_that_says_that_it_failed_is_alone_with_it(
+    serve: Any, net: Any, batches: Any, diverged: bool
+) -> None:
+    model = net()
+    served = serve(model[2:], loss=F.cross_entropy)
+    remote = served.connect()
+    remote(model[:2](batches[0][0]), batches[0][1])
+    remote._stream._connection.failed("all is lost", diverged=diverged)
+    remote._stream.close(finished=False)
+    with served.connect() as other:
+        other(model[:2](batches[0][0]), batches[0][1]).backward()
+    served.join()
+    assert served.server.updates == 1
+    assert any("all is lost" in note for note in served.notes)
+
+
 def test_credentials_are_those_of_other_servers(serve: Any, net: Any, batches: Any, tmp_path: Path) -> None:
     known, (secret,) = make(tmp_path, ["anna"])
     model = net()

@@ -22,7 +22,7 @@ from cutlayer.remote.engine import Gradients, OpenBatch, PartEngine
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor, unpack_tensor
 from cutlayer.remote.saved import Answers
-from cutlayer.wire.grpc.transport import GrpcTransport
+from cutlayer.remote.transport import LoopTransport
 from cutlayer.wire.messages import types
 from cutlayer.wire.messages.named import Named
 from cutlayer.wire.messages.types import Backward, Forward, Leave, Message, Outputs, Rejected
@@ -56,7 +56,7 @@ class Requests:
 
     def __init__(
         self,
-        transport: GrpcTransport,
+        transport: LoopTransport,
         engine: PartEngine,
         offer: RemoteOffer,
         down: Codec,

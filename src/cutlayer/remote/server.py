@@ -17,8 +17,8 @@ from cutlayer.remote.engine import LossFunction, PartEngine
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.requests import Accepted, Applied, Requests
 from cutlayer.remote.saved import SavedState
+from cutlayer.remote.transport import LoopTransport
 from cutlayer.wire.grpc.server import Listening, running
-from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.meter import Meter
 from cutlayer.wire.policy import Policy
@@ -118,7 +118,7 @@ class RemoteServer:
                 f"the server has {clients} clients, but {len(self._listening.clients())} are named; name "
                 "each in the token file, or with names= for certificates"
             )
-        self._transport = GrpcTransport(
+        self._transport = LoopTransport(
             clients,
             self._listening.policy,
             self._listening.limits,

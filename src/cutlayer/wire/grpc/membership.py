@@ -107,11 +107,6 @@ class Membership:
                 if peer.conversation is not None or code != "AGAIN":
                     peer.retire(code, reason)
 
-    def release(self, client: int, reason: str) -> None:
-        """A client has said that it is done: it is no member any more."""
-        with self.lock:
-            self.peers[client].retire("DONE", reason)
-
     def close(self, code: str, reason: str) -> None:
         """No more clients."""
         self._closed = True

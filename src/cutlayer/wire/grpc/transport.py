@@ -108,28 +108,6 @@ class GrpcTransport(Membership):
             inbox = self.peers[client].inbox
             return self.patient and bool(inbox) and inbox[-1][0] == _REPORT
 
-    def wait_for_any(self, after: int) -> int | None:
-        """The next client behind `after`, in a circle, from whom a message is there; waits for one.
-
-        None if there are clients to be admitted first.
-        """
-        with self.lock:
-            while True:
-                if self.newcomers():
-                    return None
-                count = len(self.peers)
-                for client in ((after + 1 + i) % count for i in range(count)):
-                    if self.peers[client].inbox:
-                        return client
-                self._wait()
-
-    def wait_for_client(self, client: int) -> None:
-        """Wait until that client is a member, or could be admitted."""
-        with self.lock:
-            peer = self.peers[client]
-            while peer.conversation is None and not peer.waiting:
-                self._wait()
-
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""
         if self.patient:
