@@ -129,7 +129,8 @@ class Participant:
         if self._split_client is None or self.config is None:
             raise RefusedError("the server begins an exchange before the welcome")
         sizes = vector_sizes(self._split_client.half)
-        return make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        codecs = make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        return dataclasses.replace(codecs, device=torch.device("cpu"))  # gloo adds up there
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""

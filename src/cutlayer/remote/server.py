@@ -111,8 +111,12 @@ class RemoteServer:
                 limits=limits or Limits(),
                 ready=ready,
             )
+        # To a server that was started anew a client sends all of its open batches again, both ways.
+        waiting = max(listening.limits.waiting, 2 * open_batches + 2)
         # A client that is away holds up nobody under `each`; under `all` this file waits for it.
-        self._listening = replace(listening, policy=Policy("drop"))
+        self._listening = replace(
+            listening, policy=Policy("drop"), limits=replace(listening.limits, waiting=waiting)
+        )
         if self._listening.security.auth and len(self._listening.clients()) != clients:
             raise ConfigError(
                 f"the server has {clients} clients, but {len(self._listening.clients())} are named; name "
