@@ -41,7 +41,7 @@ class Callbacks:
 
     def epoch(self, record: dict[str, Any]) -> None:
         """An epoch is complete."""
-        if record["test_loss"] is not None:
+        if record.get("test_loss") is not None:
             self._tell("evaluation", record)
         self._tell("epoch", record)
 

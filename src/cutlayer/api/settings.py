@@ -90,7 +90,7 @@ class ClassificationWithLoss(Classification):
 def _task_maker(loss: Any) -> MakeTask | None:
     if loss is None:
         return None
-    if all(hasattr(loss, name) for name in ("pack", "unpack", "loss", "score")):
+    if all(hasattr(loss, name) for name in ("pack", "unpack", "loss")):
         return lambda train: loss
     if not callable(loss):
         raise ConfigError(f"loss= must be a function of outputs and targets, or a task, not {loss!r}")
