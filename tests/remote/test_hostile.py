@@ -10,11 +10,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import cutlayer
-from cutlayer.errors import ConfigError, CredentialError, RefusedError
+from cutlayer.errors import ConfigError, CredentialError, MessageError, RefusedError
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor
+from cutlayer.remote.requests import Requests
 from cutlayer.wire.messages.named import Named
-from cutlayer.wire.messages.types import Backward, BeginStep, Forward, Message, Share, pack
+from cutlayer.wire.messages.types import (
+    Backward,
+    BeginStep,
+    Forward,
+    Message,
+    Outputs,
+    Rejected,
+    Share,
+    pack,
+)
 from cutlayer.wire.meter import Kind
 from cutlayer.wire.security.credentials import ServerSecurity
 from cutlayer.wire.security.tokens import Tokens, make
@@ -136,6 +146,49 @@ def test_credentials_are_those_of_other_servers(serve: Any, net: Any, batches: A
     served.join()
     with pytest.raises(ConfigError, match="has 2 clients, but 1 are named"):
         serve(model[2:], clients=2, security=ServerSecurity(tokens=Tokens.load(known)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (Outputs(0, b"", math.nan), "the server's loss is nan"),
+        (Outputs(0, b"\x05x", 1.0), "table of tensors"),
+        (BeginStep(0, 0, 0, 0.1, Share.NOTHING), "a BeginStep, which is no answer"),
+        (Rejected(0, b"\xff\x1b[31mno"), r"batch 0: .*no"),
+    ],
+    ids=["loss", "table", "kind", "text"],
+)
+def test_a_server_that_answers_nonsense(
+    serve: Any, net: Any, monkeypatch: pytest.MonkeyPatch, answer: Message, said: str
+) -> None:
+    monkeypatch.setattr(Requests, "_forward", lambda self, client, _: self._transport.send(client, answer))
+    served = serve(net()[2:], loss=F.cross_entropy)
+    remote = served.connect()
+    with pytest.raises((MessageError, RefusedError), match=rf"(?s)127\.0\.0\.1:\d+: .*{said}") as found:
+        remote(X, Y)
+    assert "\x1b" not in str(found.value)
+    remote._stream.close(finished=False)
+    with served.connect():
+        pass
+    served.join()
+
+
+@pytest.mark.parametrize("shape", [(4, 15), (3, 16)])
+def test_a_gradient_that_does_not_fit_is_refused(
+    serve: Any, net: Any, monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int]
+) -> None:
+    gradient = Named("inputs", Kind.GRADIENTS, pack_tensor(torch.ones(shape), DENSE, 0))
+    answer = Outputs(0, Outputs.pack_tensors([gradient]), 1.0)
+    monkeypatch.setattr(Requests, "_forward", lambda self, client, _: self._transport.send(client, answer))
+    served = serve(net()[2:], loss=F.cross_entropy)
+    remote = served.connect()
+    loss = remote(X.clone().requires_grad_(), Y)
+    with pytest.raises(MessageError, match=r"127\.0\.0\.1:\d+: .*gradient of shape"):
+        loss.backward()
+    remote._stream.close(finished=False)
+    with served.connect():
+        pass
+    served.join()
 
 
 def test_a_server_of_another_kind_is_told_apart() -> None:

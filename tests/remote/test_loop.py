@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import cutlayer
-from cutlayer.errors import InputError, MessageError, RefusedError
+from cutlayer.errors import ConfigError, InputError, MessageError, RefusedError
 from cutlayer.wire.grpc.server import Listening
 from cutlayer.wire.metrics import Metrics
 
@@ -220,6 +220,8 @@ def test_a_loop_of_the_servers_own(net: Any, batches: Batches) -> None:
             loss.backward()
             losses.append(loss.item())
     thread.join(30)
+    with pytest.raises(ConfigError, match="serves once"):
+        next(iter(server))
     assert seen == [(i + 1, (0,), (8,), pytest.approx(loss)) for i, loss in enumerate(losses)]
 
 

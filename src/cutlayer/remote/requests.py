@@ -84,6 +84,7 @@ class Requests:
             self._clients[client].open.clear()
             raise
         except (MessageError, FrameError) as error:
+            self._clients[client].open.clear()
             named = MessageError(f"{self._transport.label(client)}: {error}")
             self._transport.fault(client, named)
             raise AbsentError(str(named)) from error

@@ -146,6 +146,7 @@ class RemoteServer:
         )
         self._update = update
         self._stay = stay
+        self._served = False
         self.updates = 0
         if self._saved is not None:
             self.updates, answers = self._saved.restore()
@@ -157,7 +158,10 @@ class RemoteServer:
         return self._transport.meter
 
     def __iter__(self) -> Iterator[RemoteStep]:
-        """Answer clients; give each step whose gradients are to be applied."""
+        """Answer clients; give each step whose gradients are to be applied. It can be done once."""
+        if self._served:
+            raise ConfigError("a RemoteServer serves once; make another one to serve again")
+        self._served = True
         with running(self._transport, self._listening, self._offer.to_json()):
             self._transport.begin(self.updates, largest_message=self._listening.limits.message)
             yield from self._each() if self._update == "each" else self._rounds()

@@ -171,7 +171,10 @@ class RequestStream:
                 self._connection.send(event.conversation, pack(Leave(0)))
         elif event.kind == "data":
             if event.conversation is self._conversation:
-                self._arrived(unpack(event.content))
+                try:
+                    self._arrived(unpack(event.content))
+                except MessageError as error:
+                    raise MessageError(f"{self.address}: {error}") from error
         else:
             self._over = (
                 event.content
@@ -193,7 +196,7 @@ class RequestStream:
     def _arrived(self, message: Message) -> None:
         self.meter.add_all(message.sizes(), Direction.DOWN)
         if not isinstance(message, Outputs | InputGradients | Rejected):
-            raise MessageError(f"{self.address}: the server sent a {type(message).__name__}, no answer")
+            raise MessageError(f"the server sent a {type(message).__name__}, which is no answer")
         request = self._requests.get(message.number)
         if request is None:
             return  # of a batch that was sent again after the server had answered
