@@ -52,6 +52,7 @@ def serve(
     lr: float | None = None,
     epochs: int | None = None,
     batch_size: int | None = None,
+    mode: str | None = None,
     device: str | torch.device | None = None,
     precision: str | None = None,
     seed: int | None = None,
@@ -75,6 +76,7 @@ def serve(
         settings,
         {
             **model_settings(model, at),
+            **({} if mode is None else {"train.mode": mode}),
             **optimizer_settings(optimizer, lr),
             "train.clients": clients,
             "codec.up": codec,
