@@ -23,16 +23,19 @@ def test_objects_over_the_network(model: nn.Module, problem: dict[str, Any], tmp
         port.append(number)
         listening.set()
 
+    def watch(event: cutlayer.Event) -> None:
+        seen.append(event.kind)
+        if len(seen) == 4:
+            event.stop()
+
     def serve() -> None:
-        found.append(
-            cutlayer.serve(
-                model,
-                **problem,
-                out=tmp_path / "run",
-                listening=Listening("127.0.0.1:0", ready=ready),
-                callbacks=[lambda event: seen.append(event.kind)],
+        """Stopped by a callback, and started again, with clients that wait for it."""
+        for resume in (False, True):
+            where = Listening(f"127.0.0.1:{port[0] if resume else 0}", ready=ready)
+            kept = tmp_path / "run"
+            found.append(
+                cutlayer.serve(model, **problem, out=kept, resume=resume, listening=where, callbacks=[watch])
             )
-        )
 
     server = threading.Thread(target=serve, daemon=True)
     server.start()
@@ -54,7 +57,8 @@ def test_objects_over_the_network(model: nn.Module, problem: dict[str, Any], tmp
     for thread in [*joined, server]:
         thread.join(30)
         assert not thread.is_alive()
-    (result,) = found
+    stopped, result = found
+    assert (stopped.stopped, stopped.steps, result.stopped) == (True, 4, False)
     weights = zip(result.model.state_dict().values(), alone.model.state_dict().values(), strict=True)
     assert all(torch.equal(a, b) for a, b in weights)
     assert result.accuracy == alone.accuracy

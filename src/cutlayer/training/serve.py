@@ -107,9 +107,13 @@ def serve(
             )
             try:
                 trainer.begin(resume)
-                return trainer.complete(interrupt)
+                result = trainer.complete(interrupt)
             finally:
                 trainer.close()
+            if result.stopped:
+                # Not complete: clients wait for the server that goes on with it.
+                transport.close("LATER", "the server was stopped; it can be started again with --resume")
+            return result
 
 
 def remote_server(
