@@ -11,11 +11,12 @@ import cutlayer
 ROOT = Path(cutlayer.__file__).parent
 
 # From the ground up. A room may import itself, the rooms in its row, and what stands behind `GROUND`.
-GROUND = {"errors", "files", "imports", "interrupt", "units"}
+GROUND = {"errors", "files", "imports", "interrupt", "seeding", "units"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "interrupt": set(),
+    "seeding": set(),
     "files": {"errors"},
     "imports": {"errors"},
     # Tensors to frames; models in parts; bytes; figures. None knows another, but for the last.
@@ -42,6 +43,12 @@ ALLOWED: dict[str, set[str]] = {
     | {"rates", "server", "split", "tasks", "wire"},
     "inference": GROUND
     | {"codecs", "config", "data", "models", "protocol", "split", "tasks", "training", "wire"},
+    # Loops of users' own.
+    "remote": GROUND | {"codecs", "data", "protocol", "split", "training", "wire"},
+    # What Python users call.
+    "api": GROUND
+    | {"aggregation", "client", "codecs", "config", "data", "models", "protocol", "server", "split", "tasks"}
+    | {"training", "wire"},
     # What is made of runs.
     "tools": GROUND
     | {"_native", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},

@@ -10,7 +10,7 @@ from cutlayer.data import Augment, DataSource
 from cutlayer.errors import MessageError
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.client import ClientHalf, ClientModel
-from cutlayer.split.tensors import call, main_output
+from cutlayer.split.tensors import main_output, to_device
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed, Sums
@@ -43,7 +43,8 @@ class Evaluator:
             raise MessageError(f"samples {message.first} to {message.last} of a test set of {len(self.test)}")
         half = self._copy()
         inputs, targets = self.test.batch(torch.arange(message.first, message.last))
-        smashed = call(half.model.head, self.augment.test(inputs))
+        inputs = to_device(self.augment.test(inputs), half.model.device)
+        smashed = half.model.run(half.model.head, inputs)
         frame = self.codecs.encode_evaluation(self.codecs.up, smashed)
         if half.model.tail is not None:
             self._open = (message.number, targets)
@@ -60,12 +61,13 @@ class Evaluator:
     @torch.no_grad()
     def score(self, message: Smashed) -> Scores | Sums:
         """U-shape: what the tail makes of the server's activations."""
-        tail = self._copy().model.tail
+        model = self._copy().model
+        tail = model.tail
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = main_output(tail(self.codecs.decode_cut(message.body)))
-        sums = self.task.sums(outputs, targets)
+        outputs = main_output(model.run(tail, self.codecs.decode_cut(message.body)))
+        sums = self.task.sums(outputs, targets.to(outputs.device))
         if isinstance(self.task, Classification):
             loss, top1, top5 = sums
             return Scores(message.number, len(targets), loss, int(top1), int(top5))
@@ -73,7 +75,8 @@ class Evaluator:
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
-            model = ClientModel(copy.deepcopy(self._source.parts))  # together: they may share weights
+            # Together: they may share weights.
+            model = ClientModel(copy.deepcopy(self._source.parts), rule=self._source.rule)
             model.head.eval()
             if model.tail is not None:
                 model.tail.eval()

@@ -6,8 +6,6 @@ import queue
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from cutlayer.aggregation.client_exchange import EXCHANGES, ClientExchange
 from cutlayer.aggregation.gloo import Gloo
 from cutlayer.aggregation.robust import MeanRule
@@ -227,7 +225,7 @@ def join(
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Participation:
     """Take part until the run is complete. Raises what keeps this client from taking part."""
-    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         client = NetworkClient(
             address,
             participant,

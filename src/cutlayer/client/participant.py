@@ -24,11 +24,14 @@ from cutlayer.protocol.build import (
     prepare_model,
     vector_sizes,
 )
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
+from cutlayer.protocol.objects import MakeTask
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
+from cutlayer.split.client import MakeOptimizer
 from cutlayer.tasks import AllowedTasks, Task
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
@@ -54,13 +57,21 @@ class Participant:
         allow_tasks: Iterable[str] = (),
         tasks: Mapping[str, Task | Callable[..., Task]] | None = None,
         lazy: bool = False,
+        data: tuple[DataSource, DataSource] | None = None,
+        make_task: MakeTask | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        device: str = "cpu",
     ) -> None:
         """`rate` narrows or widens the bounds of the rate for this client, where clients choose.
 
         The server names the model. One that is not built in is imported only if `allow_models` has its name,
         as `package.module:factory`; `models` has functions and classes to take for the names that it gives.
         For the task, `allow_tasks` and `tasks` say the same. `lazy` reads samples as they are needed.
+        `data` are the client's own, train and test, where they are at hand; `make_task` and `make_optimizer`
+        are needed if the server's run has its own, too. `device` is where this client computes.
         """
+        resolve_device(device)  # before anything is loaded
+        self.device = device
         self.source = source
         self.root = root
         self.whole = whole
@@ -74,6 +85,9 @@ class Participant:
         self.client = 0
         self.settings = ""
         self.config: Config | None = None
+        self._given = data
+        self._make_task = make_task
+        self._make_optimizer = make_optimizer
         self._data: FederatedData | None = None
         self._split_client: SplitClient | None = None
         self._tests = True
@@ -86,7 +100,7 @@ class Participant:
                 "to take part"
             )
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
-        self.config = config_from_offer(offer.settings, where)
+        self.config = config_from_offer(offer.settings, where, self.device)
         self.client, self.settings = offer.client, offer.settings
         if self.bounds is not None and not self.config.codec.follows_link:
             raise RefusedError(
@@ -112,9 +126,14 @@ class Participant:
         if wrong is not None:
             raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
-        half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
+        parts = prepare_model(self.config, data.train, self._allowed)[1]
+        half = make_client(self.config, parts, self._make_optimizer)
         rate = self._rate(self.config)
-        task = make_task(self.config, data.train, self._allowed_tasks)
+        task = (
+            make_task(self.config, data.train, self._allowed_tasks)
+            if self._make_task is None
+            else self._make_task(data.train)
+        )
         self._split_client = build_client(
             self.config, data, self.client, half, task=task, evaluator=self._tests, rate=rate
         )
@@ -129,7 +148,8 @@ class Participant:
         if self._split_client is None or self.config is None:
             raise RefusedError("the server begins an exchange before the welcome")
         sizes = vector_sizes(self._split_client.half)
-        return make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        codecs = make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        return dataclasses.replace(codecs, device=torch.device("cpu"))  # gloo adds up there
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""
@@ -149,7 +169,7 @@ class Participant:
         how |= load_settings(config)
         clients = config.train.clients
         if self.whole:
-            train, test = load_both(self.source, limit=settings.limit, **how)
+            train, test = self._given or load_both(self.source, limit=settings.limit, **how)
             parts = partition_data(settings.partition, train, clients, config.seed)
             # Only its own samples stay in memory.
             own = train.select(parts[self.client])
@@ -163,6 +183,8 @@ class Participant:
 
     def _own(self, how: dict[str, Any]) -> tuple[DataSource, DataSource]:
         """Its own samples, and a test part if it has one; only the first client needs it."""
+        if self._given is not None:
+            return self._given
         try:
             return load_both(self.source, **how)
         except DataError:

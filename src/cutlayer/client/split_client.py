@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-import torch
 from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
@@ -20,10 +19,11 @@ from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.rates.base import Rate
+from cutlayer.seeding import seeded, undisturbed
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.split.tensors import elements, flat, floats
+from cutlayer.split.tensors import elements, flat, floats, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.types import (
     Ask,
@@ -120,7 +120,8 @@ class SplitClient:
         inputs = self.augment.train(
             inputs, seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
         )
-        return inputs, targets
+        device = self.half.model.device
+        return to_device(inputs, device), targets.to(device)
 
     def own_state(self) -> dict[str, Tensor]:
         """What only this client has, even where all share one model."""
@@ -141,8 +142,8 @@ class SplitClient:
         inputs, targets = self.batch(begin.epoch, begin.step)
         loaded = perf_counter()
         # Dropout and the like: where in the run they are decides what they draw.
-        torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
-        smashed = self.half.forward(inputs)
+        with seeded(derive("client", self.sampler.seed, *place), self.half.model.device):
+            smashed = self.half.forward(inputs)
         forwarded = perf_counter()
         count = elements(floats(smashed))
         up = self.rate.choose(count, begin.epoch + begin.step / len(self.sampler))
@@ -157,7 +158,7 @@ class SplitClient:
             return [Smashed(begin.number, frame)]
         return [
             Smashed(begin.number, frame),
-            Labels(begin.number, self.task.pack(targets), len(targets)),
+            Labels(begin.number, self.task.pack(targets.cpu()), len(targets)),
         ]
 
     def _on_features(self, message: Smashed) -> Iterable[Message]:
@@ -169,8 +170,8 @@ class SplitClient:
         began = perf_counter()
         features = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
-        torch.default_generator.manual_seed(derive("tail", self.sampler.seed, *place))
-        loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
+        with seeded(derive("tail", self.sampler.seed, *place), self.half.model.device):
+            loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
         step.loss = float(loss)
         forwarded = perf_counter()
         frame = self.codecs.encode(self.rate.codec, gradient, "up-gradient", *place)
@@ -184,7 +185,8 @@ class SplitClient:
         began = perf_counter()
         gradient = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
-        self.half.backward(gradient)
+        with undisturbed():
+            self.half.backward(gradient)
         share = step.begin.share
         if share != Share.GRADIENTS:
             self.half.step(step.begin.lr)

@@ -178,7 +178,8 @@ class TrainConfig(_Section):
     all-gather that gives the server's means to the bit and costs more bytes."""
     server_batching: Literal["per_client", "fused"] = "per_client"
     weighting: Literal["clients", "samples"] = "clients"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw", "object"] = "sgd"
+    """object: given in Python."""
     lr: Annotated[Real, Field(gt=0)] = 0.1
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
@@ -197,6 +198,14 @@ class TrainConfig(_Section):
     evaluate_batch: Count = 500
     checkpoint_every: Natural = 0
     """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
+    device: str = "cpu"
+    """Where models compute: cpu, cuda, cuda:1, mps. Over the network, the server; clients have their own."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: models compute under autocast. Weights and what crosses a cut stay float32."""
+    clip_gradient: Annotated[Real, Field(ge=0)] = 0.0
+    """Scale gradients down to this norm before each update, those of each half alone. 0: as they are."""
+    accumulate: Count = 1
+    """How many steps' gradients are averaged for one update."""
     track_bias: Natural = 0
     """Steps between measurements of gradient bias, from the first step on. 0: none."""
 
@@ -323,6 +332,11 @@ class Config(_Section):
                 "robust: an all-reduce only adds up, and cannot tell clients apart; use mean = mean and "
                 "clip_shared = 0, or aggregation = allgather or server"
             )
+        if train.accumulate > 1 and (train.mode not in ("parallel", "u-shaped") or train.sync != "step"):
+            raise ValueError(
+                "train.accumulate: gradients are accumulated where all clients share them each step; use "
+                "mode parallel or u-shaped, and sync = step"
+            )
         if (train.schedule == "steps") != bool(train.milestones):
             raise ValueError("train.milestones: give them with schedule = steps, and only then")
         if list(train.milestones) != sorted(set(train.milestones)):
@@ -372,8 +386,11 @@ class Config(_Section):
                     del settings[section][name]
         if not self.train.share_differences:
             del settings["train"]["share_differences"]
-        for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
+        for name in ("aggregation", "checkpoint_every", "device", "evaluate_batch", "track_bias"):
             del settings["train"][name]
+        for name in ("accumulate", "clip_gradient", "precision"):
+            if getattr(self.train, name) == TrainConfig.model_fields[name].default:
+                del settings["train"][name]
         return settings
 
     def to_json(self) -> str:

@@ -21,6 +21,7 @@ from cutlayer.models import AllowedModels
 from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import make_codecs, prepare_model
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
 from cutlayer.split.tensors import Inputs, Tensors, call
 from cutlayer.training.load_run import Trained, open_run
@@ -111,7 +112,8 @@ class ClientSide:
         given = tuple(images.shape[1:]) if isinstance(images, Tensor) else expected
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
+        with undisturbed():
+            found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
         return found
 
 

@@ -17,6 +17,7 @@ from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import INFERENCE, InferenceService
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.protocol.tensor_forms import describe, elements_of, forms_at, misfit, most_elements
+from cutlayer.seeding import undisturbed
 from cutlayer.split.tensors import Tensors, concatenate, divide_batch, main_output, samples_in, tensors_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
@@ -66,7 +67,8 @@ class ServerSide:
     @torch.inference_mode()
     def infer(self, items: Sequence[Tensors]) -> list[bytes | CutlayerError]:
         """One pass for all; each answer in a frame of its own, encoded alone."""
-        found = self._body(concatenate(items) if len(items) > 1 else items[0])
+        with undisturbed():
+            found = self._body(concatenate(items) if len(items) > 1 else items[0])
         outputs: Tensors = found if self._to_tail else main_output(found)
         sizes = [samples_in(item) for item in items]
         if self._metrics is not None:

@@ -22,6 +22,9 @@ GROUP = "cutlayer.models"
 
 Factory = Callable[..., nn.Module]
 
+#: How the name of a model begins that was given as a Python object, and so cannot be built from its name.
+OBJECT = "object/"
+
 
 @dataclass(frozen=True)
 class AllowedModels:
@@ -51,6 +54,13 @@ class AllowedModels:
         """
         if name in self.factories:
             return self.factories[name]
+        if name.startswith(OBJECT):
+            at_hand = ", ".join(self.factories) or "none"
+            raise ModelError(
+                f"the model of this run was given as a Python object, a {name.removeprefix(OBJECT)}, and "
+                f"cannot be built from settings (given here: {at_hand}). Give it again, in Python: "
+                "cutlayer.load_run(path, model=...), or cutlayer.train(model, ..., out=path, resume=True)"
+            )
         installed = _installed(name)
         if installed is not None:
             return _load(installed)

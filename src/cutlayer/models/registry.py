@@ -20,6 +20,7 @@ from cutlayer.models.tiny import tiny
 from cutlayer.models.user_model import build_user_model
 from cutlayer.models.vgg import vgg19
 from cutlayer.models.vit import vit
+from cutlayer.seeding import seeded
 
 
 class Cuts(NamedTuple):
@@ -106,8 +107,7 @@ def build(
             raise ModelError(f"{setting}={value!r}: expected a whole number of at least 1.")
     if vocabulary:
         settings["vocabulary"] = vocabulary
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)
+    with seeded(seed):
         if name not in MODELS:
             factory = (allowed or AllowedModels()).find(name)
             return build_user_model(name, factory, settings) if factory is not None else _unknown(name)

@@ -15,12 +15,14 @@ from cutlayer.data import Augment, DataForm, DataSource, load_both, partition_da
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import ConfigError, ModelError
 from cutlayer.models import MODELS, AllowedModels, build, cut_module
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.tensors import apply_to_inputs
+from cutlayer.split.update import UpdateRule
 from cutlayer.tasks import AllowedTasks, Target, Task
 from cutlayer.tasks import build as build_task
 
@@ -55,6 +57,7 @@ def load_settings(config: Config) -> dict[str, Any]:
 
 def prepare_data(config: Config) -> FederatedData:
     """Load both splits and share the training samples among the clients."""
+    resolve_device(config.train.device)  # before anything is loaded
     settings = config.data
     train, test = load_both(
         settings.source,
@@ -94,6 +97,7 @@ def prepare_model(
         seed=config.seed,
         allowed=allowed,
     )
+    model = model.to(resolve_device(config.train.device))
     if config.model.layout == "channels_last":
         # Convolutions follow the layout of their weights, whatever their input has.
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -201,11 +205,19 @@ def make_codecs(
         vector_sizes=vector_sizes,
         max_value=config.robust.max_value if of_others else None,
         tensors={name: codec_of(spec) for name, spec in config.codec.tensors.items()},
+        device=resolve_device(config.train.device),
     )
 
 
-def optimizer_maker(train: TrainConfig) -> MakeOptimizer:
+def optimizer_maker(train: TrainConfig, given: MakeOptimizer | None = None) -> MakeOptimizer:
     """What makes the optimizer of a half. The learning rate is set anew at each step."""
+    if given is not None:
+        return given
+    if train.optimizer == "object":
+        raise ConfigError(
+            "train.optimizer: the optimizer of this run was given as a Python object; give it again, with "
+            "optimizer=..."
+        )
 
     def make(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         if train.optimizer == "adamw":
@@ -221,14 +233,21 @@ def optimizer_maker(train: TrainConfig) -> MakeOptimizer:
     return make
 
 
+def update_rule(train: TrainConfig) -> UpdateRule:
+    """What both halves do to gradients."""
+    return UpdateRule(train.clip_gradient, train.accumulate, getattr(torch, train.precision))
+
+
 def shares_model(train: TrainConfig) -> bool:
     """Whether all clients hold the same weights at every step, so that one process needs them once."""
     return train.clients > 1 and train.sync == "step" and train.mode != "relay"
 
 
-def make_client(config: Config, parts: tuple[Part, ...]) -> ClientHalf:
+def make_client(config: Config, parts: tuple[Part, ...], given: MakeOptimizer | None = None) -> ClientHalf:
     """The half of one client that has a model of its own."""
-    model = ClientModel((parts[0], *parts[2:]), optimizer_maker(config.train))
+    model = ClientModel(
+        (parts[0], *parts[2:]), optimizer_maker(config.train, given), update_rule(config.train)
+    )
     return ClientHalf(model, differences=config.train.share_differences)
 
 
@@ -237,24 +256,34 @@ def vector_sizes(half: ClientHalf) -> tuple[int, int]:
     return sum(p.numel() for p in half.model.parameters), half.buffer_vector().numel()
 
 
-def make_server(config: Config, parts: tuple[Part, ...], task: Task, *, guarded: bool = False) -> ServerHalf:
+def make_server(
+    config: Config,
+    parts: tuple[Part, ...],
+    task: Task,
+    *,
+    guarded: bool = False,
+    given: MakeOptimizer | None = None,
+) -> ServerHalf:
     """The server's half; `guarded` where clients are not trusted."""
     return ServerHalf(
         parts[1],
-        optimizer_maker(config.train),
+        optimizer_maker(config.train, given),
         task,
         clip_gradient=config.robust.clip_gradient,
         guarded=guarded,
+        rule=update_rule(config.train),
     )
 
 
-def make_clients(config: Config, parts: tuple[Part, ...]) -> list[ClientHalf]:
+def make_clients(
+    config: Config, parts: tuple[Part, ...], given: MakeOptimizer | None = None
+) -> list[ClientHalf]:
     """The halves of all clients in one process."""
-    first = make_client(config, parts)
+    first = make_client(config, parts, given)
     if shares_model(config.train):
         return [ClientHalf(first.model, shared=True) for _ in range(config.train.clients)]
-    own, make = first.model.parts, optimizer_maker(config.train)
+    own, make = first.model.parts, optimizer_maker(config.train, given)
     others = range(1, config.train.clients)
-    differences = config.train.share_differences
-    copies = (ClientModel(copy.deepcopy(own), make) for _ in others)
+    rule, differences = update_rule(config.train), config.train.share_differences
+    copies = (ClientModel(copy.deepcopy(own), make, rule) for _ in others)
     return [first, *(ClientHalf(model, differences=differences) for model in copies)]

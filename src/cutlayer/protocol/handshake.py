@@ -26,11 +26,12 @@ def digest(settings: str) -> str:
     return hashlib.sha256(settings.encode()).hexdigest()
 
 
-def config_from_offer(settings: str, data: dict[str, Any]) -> Config:
-    """The configuration of a client: the server's settings, and where its own data are."""
+def config_from_offer(settings: str, data: dict[str, Any], device: str = "cpu") -> Config:
+    """The configuration of a client: the server's settings, where its own data are, and its own device."""
     try:
         found = json.loads(settings)
         found["data"] |= data
+        found["train"]["device"] = device
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(f"the server's settings cannot be read ({error})") from None
     try:

@@ -56,6 +56,18 @@ class LearningRate:
         return 1.0
 
 
+def when_extended(schedule: str, before: int, now: int) -> str:
+    """What becomes of the learning rate of a run that is continued to more epochs."""
+    rate = {
+        "constant": "stays as it is",
+        "cosine": f"follows the cosine over {now} epochs from here on, and so begins above where it ended",
+    }
+    return (
+        f"the run is extended from {before} to {now} epochs; the learning rate "
+        f"{rate.get(schedule, 'goes on as its schedule says')}"
+    )
+
+
 @dataclass(frozen=True)
 class Place:
     """Where in the run something happens, and the learning rate there."""

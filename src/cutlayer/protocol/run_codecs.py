@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
@@ -49,6 +50,8 @@ class RunCodecs:
     """The largest magnitude of any value that another party sends; None where all are our own."""
     tensors: Mapping[str, Codec] = field(default_factory=dict)
     """Codecs of single tensors, by name, where several cross a cut. Their gradients travel as all others."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where tensors are decoded to: that of the models."""
 
     @property
     def exact(self) -> bool:
@@ -101,7 +104,7 @@ class RunCodecs:
         def encode(y: Tensor) -> bytes:
             return self.encode(self.sync, y, what, client, epoch, step)
 
-        return encode(x) if feedback is None else feedback.encode(x, encode, decode)
+        return encode(x) if feedback is None else feedback.encode(x, encode, self.decode)
 
     @staticmethod
     def plain(x: Tensor) -> bytes:
@@ -131,7 +134,9 @@ class RunCodecs:
     def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
         """The tensor in a frame, which may claim so many elements; by default, those of the run."""
         most = self.max_elements if max_elements is None else max_elements
-        return decode(frame) if most is None else decode(frame, max_elements=most)
+        if most is None:
+            return decode(frame, device=self.device)
+        return decode(frame, max_elements=most, device=self.device)
 
     def decode_cut(self, data: bytes, max_elements: Mapping[str, int] | int | None = None) -> Tensors:
         """What crosses a cut, of so many elements, in all or of each tensor; by default, those of the run."""

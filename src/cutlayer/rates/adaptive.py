@@ -19,6 +19,7 @@ from cutlayer.codecs import Codec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.rates.base import Rate
 from cutlayer.rates.ladder import LadderStep, ladder
+from cutlayer.seeding import undisturbed
 from cutlayer.wire.link.model import Link
 
 # The weight of the newest measurement in a running mean, which spans about four steps.
@@ -146,7 +147,7 @@ def client_madds(
     total, x = 0, example
     for place, part in enumerate(parts):
         was = part.training
-        with FlopCounterMode(display=False) as counter:
+        with undisturbed(), FlopCounterMode(display=False) as counter:
             part.eval()
             x = part(x) if isinstance(x, Tensor) else part(**x) if isinstance(x, Mapping) else part(*x)
         part.train(was)

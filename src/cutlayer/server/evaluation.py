@@ -90,10 +90,11 @@ def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> Se
         server.transport.send(evaluator, Smashed(number, frame))
         return server.boundary.scores(evaluator, number, samples)
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.sums(main_output(_run(server, evaluator, smashed)), targets)
+    outputs = main_output(_run(server, evaluator, smashed))
+    return server.task.sums(outputs, targets.to(outputs.device))
 
 
 def _run(server: SplitServer, evaluator: int, smashed: Tensors) -> Any:
     # Integers may be indices that the model cannot use.
     with server.boundary.blame(evaluator) if has_integers(smashed) else nullcontext():
-        return server.half.part(smashed)
+        return server.half.run(smashed)

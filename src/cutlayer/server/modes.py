@@ -15,6 +15,7 @@ from torch import Tensor
 from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError
 from cutlayer.protocol.plan import Step
+from cutlayer.seeding import seeded, undisturbed
 from cutlayer.server.step_io import BLAMEABLE, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
@@ -43,8 +44,8 @@ class ServerWork:
     @contextmanager
     def seeded(self, step: Step, client: int) -> Iterator[None]:
         """The server computes inside; dropout and the like draw from where in the run it is."""
-        torch.default_generator.manual_seed(derive("server", self.seed, client, step.epoch, step.step))
-        with self.timed():
+        seed = derive("server", self.seed, client, step.epoch, step.step)
+        with seeded(seed, self.half.device), self.timed():
             yield
 
     def update(self, step: Step) -> None:
@@ -117,7 +118,7 @@ def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
     step = io.gather_tensors(step, Gradient)
     for client, weight in zip(step.clients, work.weights(step), strict=True):
         gradient = io.receive_tensor(step, client, Gradient)
-        with work.timed():
+        with undisturbed(), work.timed():
             back = work.half.backward(client, gradient, weight)
         io.send_down(step, client, Gradient, back)
     work.update(step)
@@ -144,7 +145,7 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     step = io.gather_tensors(step, Gradient)
     weights = work.weights(step)
     gradients = {client: io.receive_tensor(step, client, Gradient) for client in step.clients}
-    with work.timed():
+    with undisturbed(), work.timed():
         # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
         # between has no gradient.
         scaled = {c: multiplied(g, w) for (c, g), w in zip(gradients.items(), weights, strict=True)}

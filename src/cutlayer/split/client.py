@@ -6,14 +6,17 @@ same weights and can share one `ClientModel` in one process, so that a thousand 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from cutlayer.seeding import undisturbed
 from cutlayer.split.tensors import (
     Inputs,
     Tensors,
     apply,
+    as_float32,
     call,
     floats,
     gradients_for,
@@ -22,7 +25,8 @@ from cutlayer.split.tensors import (
     received,
     tensors_of,
 )
-from cutlayer.split.vectors import assign, flatten, unflatten
+from cutlayer.split.update import Updater, UpdateRule
+from cutlayer.split.vectors import assign, device_of, flatten, unflatten
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -34,8 +38,14 @@ class ClientModel:
     `parameters`, which both ends of a connection derive from the same model.
     """
 
-    def __init__(self, parts: Sequence[nn.Module], make_optimizer: MakeOptimizer | None = None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[nn.Module],
+        make_optimizer: MakeOptimizer | None = None,
+        rule: UpdateRule | None = None,
+    ) -> None:
         self.parts = tuple(parts)
+        self.rule = rule or UpdateRule()
         self.head = parts[0].train()
         self.tail = parts[1].train() if len(parts) > 1 else None
         trained = [[p for p in part.parameters() if p.requires_grad] for part in parts]
@@ -48,6 +58,7 @@ class ClientModel:
         self.tied = [in_head[id(p)] for p in behind if id(p) in in_head]
         self.parameters = [*self.head_parameters, *self.tail_parameters]
         self.optimizer = make_optimizer(self.parameters) if make_optimizer and self.parameters else None
+        self.updater = Updater(self.parameters, self.optimizer, self.rule)
         names: dict[int, str] = {}
         for part in parts:
             for name, parameter in part.named_parameters():
@@ -64,6 +75,7 @@ class ClientModel:
         self.buffer_names = [name for name, _ in found]
         self.slots = [slot for _, slot in found]
         self.applied = -1
+        self.device = device_of(*parts)
 
     def buffers(self) -> list[Tensor]:
         """The buffers that the model uses now."""
@@ -75,15 +87,14 @@ class ClientModel:
             place[name] = buffer
 
     def apply(self, gradients: Sequence[Tensor | None], lr: float) -> None:
-        """One optimizer step with the given gradients."""
-        if self.optimizer is None:
-            return
-        for parameter, gradient in zip(self.parameters, gradients, strict=True):
-            parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        """One optimizer step with the given gradients, or what the rule makes of them."""
+        self.updater.apply(gradients, lr)
+
+    def run(self, part: nn.Module, x: Inputs) -> Any:
+        """Compute in the precision of the run; what comes out is float32."""
+        with undisturbed(), self.rule.autocast(self.device):
+            found = call(part, x) if part is self.head else part(x)
+        return as_float32(found)
 
 
 class ClientHalf:
@@ -104,7 +115,7 @@ class ClientHalf:
     def forward(self, inputs: Inputs) -> Tensors:
         """The smashed data of a batch. The autograd graph is kept until `backward`."""
         self.hang()
-        self._smashed = smashed = call(self.model.head, inputs)
+        self._smashed = smashed = self.model.run(self.model.head, inputs)
         return apply(Tensor.detach, smashed)
 
     def backward(self, gradient: Tensors) -> None:
@@ -133,7 +144,8 @@ class ClientHalf:
             raise RuntimeError("this client has no tail")
         self.hang()
         features = received(features)
-        loss = mean_loss(main_output(self.model.tail(features)), targets)
+        outputs = main_output(self.model.run(self.model.tail, features))
+        loss = mean_loss(outputs, targets.to(outputs.device))
         taken = floats(features)
         inputs = tensors_of(taken)
         tied = [self.model.parameters[place] for place in self.model.tied]

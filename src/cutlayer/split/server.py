@@ -3,18 +3,20 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import NonFiniteError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.mean import add_weighted
 from cutlayer.split.tensors import (
     Tensors,
     all_finite,
     apply,
+    as_float32,
     concatenate,
     divide_batch,
     divided,
@@ -25,6 +27,8 @@ from cutlayer.split.tensors import (
     received,
     tensors_of,
 )
+from cutlayer.split.update import Updater, UpdateRule
+from cutlayer.split.vectors import device_of
 
 
 class Loss(Protocol):
@@ -54,6 +58,7 @@ class ServerHalf:
         *,
         clip_gradient: float = 0.0,
         guarded: bool = False,
+        rule: UpdateRule | None = None,
     ) -> None:
         """`clip_gradient` is the largest norm that one batch adds to the gradient; 0 for no limit.
 
@@ -65,6 +70,9 @@ class ServerHalf:
         self.guarded = guarded
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.device = device_of(part)
+        self.rule = rule or UpdateRule()
+        self.updater = Updater(self.parameters, self.optimizer, self.rule)
         self._collected: list[Tensor | None] | None = None
         self._in_flight: dict[int, tuple[Tensors, Tensors]] = {}
 
@@ -72,7 +80,7 @@ class ServerHalf:
         """One client's batch: its loss, and the gradient of the loss for its smashed data."""
         smashed = received(smashed)
         with self._undone_unless_finite():
-            loss = self.loss.loss(main_output(self.part(smashed)), targets)
+            loss = self.loss.loss(main_output(self.run(smashed)), targets.to(self.device))
             value = _finite(float(loss.detach()))
             return value, self._collect(loss, smashed, None, weight)
 
@@ -86,7 +94,8 @@ class ServerHalf:
         sizes = [len(batch) for batch in targets]
         together = received(concatenate(smashed))
         with self._undone_unless_finite():
-            means = self.loss.batch_losses(main_output(self.part(together)), torch.cat(list(targets)), sizes)
+            outputs = main_output(self.run(together))
+            means = self.loss.batch_losses(outputs, torch.cat(list(targets)).to(outputs.device), sizes)
             losses: list[float] = [_finite(loss) for loss in means.detach().tolist()]
             mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
             gradients = divide_batch(self._collect(mean, together, None, 1.0), sizes)
@@ -96,7 +105,7 @@ class ServerHalf:
         """U-shape: the features for the client's tail. `key` identifies the batch until its backward."""
         smashed = received(smashed)
         with self._undone_unless_finite():
-            features: Tensors = self.part(smashed)
+            features: Tensors = self.run(smashed)
             if self.guarded and not all_finite(features):
                 raise NonFiniteError("its features are not finite")
         self._in_flight[key] = (smashed, features)
@@ -114,7 +123,7 @@ class ServerHalf:
             return False
         self.part.eval()
         try:
-            return all_finite(self.part(apply(torch.zeros_like, smashed)))
+            return all_finite(self.run(apply(torch.zeros_like, smashed)))
         finally:
             self.part.train()
 
@@ -126,16 +135,16 @@ class ServerHalf:
         self._collected = [None if g is None else g * scale for g in self._collected]
 
     def update(self, lr: float) -> None:
-        """One optimizer step with the gradients collected since the last update."""
+        """One optimizer step with the gradients collected since the last, or what the rule makes of it."""
         collected, self._collected = self._collected, None
-        if collected is None or self.optimizer is None:
-            return
-        for parameter, gradient in zip(self.parameters, collected, strict=True):
-            parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        if collected is not None:
+            self.updater.apply(collected, lr)
+
+    def run(self, smashed: Tensors) -> Any:
+        """The part's outputs, computed in the precision of the run; they are float32."""
+        with undisturbed(), self.rule.autocast(self.device):
+            found = self.part(smashed)
+        return as_float32(found)
 
     def discard(self) -> None:
         """Drop the gradients and batches of a step that was begun, so that it can be repeated."""

@@ -21,26 +21,29 @@ _LAST_MEAN = "last_mean"
 
 def server_state(server: ServerHalf) -> dict[str, Tensor]:
     """The state of the server's half: weights, buffers and optimizer."""
-    return _half_state([server.part], server.parameters, server.optimizer)
+    return half_state([server.part], server.parameters, server.optimizer) | server.updater.state()
 
 
 def restore_server(server: ServerHalf, state: Mapping[str, Tensor]) -> None:
     """Restore what `server_state` gave."""
-    _load_half(state, [server.part], server.parameters, server.optimizer)
+    load_half(state, [server.part], server.parameters, server.optimizer)
+    server.updater.restore(state)
     server.discard()
 
 
 def client_state(half: ClientHalf) -> dict[str, Tensor]:
     """The state of a client's half. Clients that share a model differ in buffers only."""
     half.hang()
-    state = _half_state(half.model.parts, half.model.parameters, half.model.optimizer)
+    model = half.model
+    state = half_state(model.parts, model.parameters, model.optimizer) | model.updater.state()
     return state if half.last_mean is None else state | {_LAST_MEAN: half.last_mean}
 
 
 def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -> None:
     """Restore what `client_state` gave after `number` steps."""
     half.hang()
-    _load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    load_half(state, half.model.parts, half.model.parameters, half.model.optimizer)
+    half.model.updater.restore(state)
     if half.last_mean is not None:
         if _LAST_MEAN not in state or state[_LAST_MEAN].shape != half.last_mean.shape:
             raise CheckpointError("the checkpoint does not have the last mean of the clients' weights")
@@ -48,7 +51,7 @@ def restore_client(half: ClientHalf, state: Mapping[str, Tensor], number: int) -
     half.model.applied = number - 1
 
 
-def _half_state(
+def half_state(
     parts: Sequence[nn.Module], parameters: Sequence[Tensor], optimizer: torch.optim.Optimizer | None
 ) -> dict[str, Tensor]:
     """Weights and buffers under `model.`, the optimizer's state under `optimizer.`."""
@@ -64,13 +67,13 @@ def _half_state(
     return state
 
 
-def _load_half(
+def load_half(
     state: Mapping[str, Tensor],
     parts: Sequence[nn.Module],
     parameters: Sequence[Tensor],
     optimizer: torch.optim.Optimizer | None,
 ) -> None:
-    """Restore what `_half_state` gave."""
+    """Restore what `half_state` gave."""
     frozen = _frozen(parts)
     if frozen is not None and FROZEN in state and not torch.equal(frozen.cpu(), state[FROZEN].cpu()):
         raise CheckpointError(

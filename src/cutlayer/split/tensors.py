@@ -33,6 +33,19 @@ def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     return tuple(map(f, inputs)) if isinstance(inputs, tuple) else f(inputs)
 
 
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """What a model takes, on its device."""
+    return apply_to_inputs(lambda tensor: tensor.to(device), inputs)
+
+
+def as_float32(output: Any) -> Any:
+    """What a part gives, with float32 in place of the bfloat16 of autocast."""
+    if isinstance(output, Tensor):
+        return output.float() if output.dtype == torch.bfloat16 else output
+    wide = (leaf.dtype != torch.bfloat16 for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
+    return output if all(wide) else pytree.tree_map_only(Tensor, as_float32, output)
+
+
 def samples_in(x: Tensors) -> int:
     """How many samples a batch has."""
     return len(tensors_of(x)[0])

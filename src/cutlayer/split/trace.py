@@ -15,6 +15,7 @@ import torch
 from torch import fx, nn
 
 from cutlayer.errors import CutError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.tracing.sizes import SizeCheck
 
 
@@ -115,7 +116,7 @@ def _trace(model: nn.Module, tracer: _Tracer, training: bool) -> Trace:
             f"{type(model).__name__} has forward hooks or a replaced forward, which belong to no "
             "part. Remove them, or put them on modules inside of it."
         )
-    with unchanged(model):
+    with undisturbed(), unchanged(model):
         attributes = set(model.__dict__)
         set_mode(model, training)
         try:

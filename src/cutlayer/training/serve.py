@@ -19,7 +19,6 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
@@ -32,17 +31,21 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
+from cutlayer.seeding import undisturbed
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state
-from cutlayer.split.tensors import call
+from cutlayer.split.tensors import call, to_device
+from cutlayer.split.vectors import device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
@@ -63,7 +66,9 @@ def serve(
     *,
     progress: Display | None = None,
     resume: bool = False,
+    objects: RunObjects = BY_NAME,
     listeners: Sequence[Listener] = (),
+    interrupt: Interrupt | None = None,
 ) -> Result:
     """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint.
 
@@ -72,10 +77,11 @@ def serve(
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
     _check(config, listening)
+    resolve_device(config.train.device)  # before clients are waited for
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     fits = Fits(config, earlier)
-    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
+    with interrupt or Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
@@ -100,7 +106,7 @@ def serve(
             transport.recheck()
             trainer = build_trainer(
                 config,
-                lambda: remote_server(config, transport, clients, spec, orders),
+                lambda: remote_server(config, transport, clients, spec, orders, objects),
                 WatchedDisplay(status, shown),
                 listeners=(
                     *listeners,
@@ -109,9 +115,13 @@ def serve(
             )
             try:
                 trainer.begin(resume)
-                return trainer.complete(interrupt)
+                result = trainer.complete(interrupt)
             finally:
                 trainer.close()
+            if result.stopped:
+                # Not complete: clients wait for the server that goes on with it.
+                transport.close("LATER", "the server was stopped; it can be started again with --resume")
+            return result
 
 
 def remote_server(
@@ -120,12 +130,14 @@ def remote_server(
     clients: list[Any],
     spec: DataSpec,
     orders: Orders | None = None,
+    objects: RunObjects = BY_NAME,
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts = prepare_model(config, data.train, ANY_MODEL)[1]
-    task = make_task(config, data.train, ANY_TASK)
-    half = make_client(config, parts)
+    parts = prepare_model(config, data.train, objects.models)[1]
+    make, given = objects.make_task, objects.make_optimizer
+    task = make_task(config, data.train, ANY_TASK) if make is None else make(data.train)
+    half = make_client(config, parts, given)
     sizes, forms = vector_sizes(half), _forms_at_cuts(spec, parts)
     codecs = make_codecs(config, sizes, _largest_tensor(config, forms, parts), of_others=True)
     agreed = Agreed(
@@ -142,7 +154,7 @@ def remote_server(
         [0 if ready is None else ready.test_samples for ready in clients],
         codecs,
         agreed,
-        lambda: make_client(config, parts),
+        lambda: make_client(config, parts, given),
         shared_model=shares_model(config.train),
         own_states=codecs.feeds_back or config.codec.follows_link,
         digest=digest(settings_for_clients(config)),
@@ -152,7 +164,7 @@ def remote_server(
         among_clients=config.train.aggregation != "server",
     )
     return SplitServer(
-        make_server(config, parts, task, guarded=True),
+        make_server(config, parts, task, guarded=True, given=given),
         plan,
         task,
         codecs,
@@ -180,11 +192,12 @@ def _aggregation(
 @torch.no_grad()
 def _forms_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[Forms]:
     """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
-    x: Any = spec.preprocess().test(spec.form.zeros(1)[0])
+    x: Any = to_device(spec.preprocess().test(spec.form.zeros(1)[0]), device_of(*parts))
     forms = []
     for i, part in enumerate(parts[: len(parts) - 1 or 1]):
         part.eval()
-        x = part(x) if i else call(part, x)
+        with undisturbed():
+            x = part(x) if i else call(part, x)
         part.train()
         forms.append(forms_at(x))
     return forms

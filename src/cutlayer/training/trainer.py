@@ -19,6 +19,7 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError, DivergedError, NonFiniteError, RollbackError
 from cutlayer.files import remove_partial_files, write_atomically
 from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.plan import when_extended
 from cutlayer.server.evaluation import evaluate
 from cutlayer.server.results import EpochSums, Evaluation
 from cutlayer.server.split_server import SplitServer
@@ -86,6 +87,8 @@ class Result:
     seconds: float
     simulated_seconds: float | None
     """What the run would have taken on the configured link; None without one."""
+    stopped: bool = False
+    """Whether it was stopped before its last step."""
 
 
 class Trainer:
@@ -181,6 +184,8 @@ class Trainer:
             elif interrupt.requested or (every and self.server.number % every == 0):
                 self._save()
             if interrupt.requested and not self.server.done:
+                if interrupt.calm:
+                    return
                 raise KeyboardInterrupt
 
     def _go_back(self) -> None:
@@ -206,6 +211,7 @@ class Trainer:
                 best, scored = found.state["best"], found.state["scored"]
                 self._best = (float(best[0]), int(best[1])) if best else None
                 self._scored = Evaluation.parse(scored) if scored else None
+                self._note_extension(found.run)
                 return
             except (CheckpointError, LookupError, TypeError, ValueError) as error:
                 earlier = [step for step in checkpoint.steps(self._checkpoints) if step < found.step]
@@ -216,6 +222,12 @@ class Trainer:
                 )
                 checkpoint.set_aside(found.path)
                 self.server = self._make_server()
+
+    def _note_extension(self, before: Mapping[str, Any]) -> None:
+        train = before.get("train", {})
+        if train.get("epochs", self._schedule.epochs) < self._schedule.epochs:
+            told = when_extended(train.get("schedule", ""), train["epochs"], self._schedule.epochs)
+            self._shown.note(told)
 
     def _end_epoch(self, epoch: int) -> None:
         last = epoch + 1 == self._schedule.epochs
@@ -304,6 +316,7 @@ class Trainer:
             bytes=self.server.transport.meter.snapshot(),
             seconds=time.monotonic() - self._began,
             simulated_seconds=timeline.clock.seconds if timeline.links else None,
+            stopped=not self.server.done,
         )
 
 

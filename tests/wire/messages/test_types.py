@@ -1,18 +1,27 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.loopback import Loopback
+from cutlayer.wire.messages.named import Named, join_named, split_named
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import (
     TYPES,
     Ask,
+    Backward,
     BeginStep,
     Combine,
     Evaluate,
+    Forward,
     Gradient,
+    InputGradients,
     Labels,
+    Leave,
     Message,
+    Outputs,
     Placeholder,
+    Rejected,
     Report,
     Scores,
     Share,
@@ -39,6 +48,12 @@ EXAMPLES: list[Message] = [
     Placeholder(7),
     Combine(7, Combine.pack_weights({0: 0.25, 2: 0.75}), 1, 2, 0.1, False, 0),
     Sums(0, Sums.pack_values((12.5, 7.0)), 100),
+    Forward(7, Forward.pack_tensors([Named("inputs", Kind.SMASHED, b"frame")]), 2**62, True, False),
+    Outputs(7, Outputs.pack_tensors([Named("outputs", Kind.SMASHED, b"frame")]), 0.5),
+    Backward(7, Backward.pack_tensors([Named("outputs", Kind.GRADIENTS, b"frame")]), 2**62, 0.5),
+    InputGradients(7, InputGradients.pack_tensors([Named("inputs", Kind.GRADIENTS, b"frame")])),
+    Rejected(7, b"why"),
+    Leave(0),
 ]
 
 
@@ -115,3 +130,49 @@ def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:
     assert counted[f"down/{Kind.CONTROL}"] == 2 * begin.size
     with pytest.raises(MessageError, match="too many"):
         loopback.receive(1)
+
+
+NAMED = [
+    Named("inputs", Kind.SMASHED, b"frame"),
+    Named("mask", Kind.LABELS, b""),
+    Named("y", Kind.LABELS, b"12"),
+]
+
+
+def test_named_tensors_survive_their_bytes_and_count_by_kind() -> None:
+    assert split_named(join_named(NAMED)) == NAMED
+    assert split_named(join_named([])) == []
+    message = Forward(0, Forward.pack_tensors(NAMED), 1, True, True)
+    assert message.tensors == NAMED
+    sizes = message.sizes()
+    assert (sizes[Kind.SMASHED], sizes[Kind.LABELS]) == (5, 2)
+    assert sum(sizes.values()) == len(message.body)
+
+
+@given(st.data())
+def test_damaged_tables_of_tensors_are_refused_or_read(data: st.DataObject) -> None:
+    body = bytearray(join_named(NAMED))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(body[: data.draw(st.integers(1, len(body)))])
+    try:
+        found = split_named(damaged)
+    except MessageError:
+        return
+    assert sum(len(entry.data) for entry in found) < len(damaged)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0",
+        b"\xff",
+        join_named([NAMED[0]]) + b"x",
+        join_named([NAMED[0]])[:-1],
+        join_named([NAMED[0], NAMED[0]]),
+        join_named([NAMED[0]]).replace(b"inputs", b"\xff" * 6),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(body: bytes) -> None:
+    with pytest.raises(MessageError):
+        split_named(body)

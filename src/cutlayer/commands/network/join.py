@@ -36,6 +36,7 @@ def join(
         str | None,
         Flag(help="this client's bounds of the rate, if the run has --rate auto, as auto:max=2"),
     ] = None,
+    device: Annotated[str, Flag(help="where this client computes: cpu, cuda, cuda:1 or mps")] = "cpu",
     allow_model: AllowModel = None,
     allow_task: AllowTask = None,
     lazy: Annotated[
@@ -112,6 +113,7 @@ def join(
                 allow_models=allow_model or (),
                 allow_tasks=allow_task or (),
                 lazy=lazy,
+                device=device,
             ),
             credentials.load(),
             claims=number,

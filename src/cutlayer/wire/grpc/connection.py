@@ -65,12 +65,15 @@ class Connection:
         link: Link | None = None,
         events: Any = None,
         gauge: Gauge | None = None,
+        keeps_place: bool = False,
     ) -> None:
+        """`keeps_place`: ask for the same number again, also from a server that was started anew."""
         self.address = address
         self.events: queue.Queue[Event] = queue.Queue() if events is None else events
         self.conversation: Reliable | None = None
         self._security = security
         self._claims = claims
+        self._keeps_place = keeps_place
         self._retry = retry
         self._note = note
         self._says = "" if link is None else str(link)
@@ -211,6 +214,8 @@ class Connection:
 
     async def _offered(self, call: Any, offer: Any) -> Any:
         """Load the data meanwhile, and wait for the others."""
+        if self._keeps_place:
+            self._claims = offer.client
         if offer.link and not self._says:
             self._link = Link.parse(offer.link)
         answer = asyncio.get_running_loop().create_future()

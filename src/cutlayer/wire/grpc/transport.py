@@ -111,7 +111,7 @@ class GrpcTransport(Membership):
             data = peer.take_message()
         message = unpack(data)
         self.received.add(type(message).__name__)
-        self.meter.add(message.kind, Direction.UP, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.UP, client)
         return message
 
     def ready(self, client: int) -> bool:
@@ -166,7 +166,7 @@ class GrpcTransport(Membership):
             if peer.conversation.kept_bytes > self._largest_backlog:
                 self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
                 return
-        self.meter.add(message.kind, Direction.DOWN, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.DOWN, client)
 
     # Below, the lock is held.
 

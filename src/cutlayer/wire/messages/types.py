@@ -17,12 +17,13 @@ Every message carries the number of its step, so that late and repeated ones can
 
 import dataclasses
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
 from cutlayer.errors import MessageError
+from cutlayer.wire.messages.named import Named, join_named, sizes_by_kind, split_named
 from cutlayer.wire.meter import Kind
 
 _WEIGHT = struct.Struct("<Id")
@@ -68,6 +69,10 @@ class Message:
     def size(self) -> int:
         """The bytes that are counted: the body, or the head where there is no body."""
         return len(self.content) or len(self.head())
+
+    def sizes(self) -> Mapping[Kind, int]:
+        """The bytes that are counted, by what they carry."""
+        return {self.kind: self.size}
 
     @classmethod
     def read(cls, values: dict[str, Any], body: bytes) -> Self:
@@ -263,6 +268,72 @@ class Sums(_WithBody):
         return struct.unpack(f"<{len(self.body) // 8}d", self.body)
 
 
+@dataclass(frozen=True, slots=True)
+class _WithTensors(_WithBody):
+    """A message whose body is a list of named tensors. They count by their own kinds."""
+
+    @staticmethod
+    def pack_tensors(tensors: Iterable[Named]) -> bytes:
+        """The body."""
+        return join_named(tensors)
+
+    @property
+    def tensors(self) -> list[Named]:
+        """What is in the body. Raises MessageError if it is damaged."""
+        return split_named(self.body)
+
+    def sizes(self) -> Mapping[Kind, int]:
+        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
+
+
+@dataclass(frozen=True, slots=True)
+class Forward(_WithTensors):
+    """A loop of the client's own: run these tensors through the server's part. Answered by Outputs."""
+
+    layout: ClassVar[str] = "Q??"
+    session: int
+    """Drawn by the client's process: its requests are numbered from 0 again."""
+    training: bool
+    gradient: bool
+    """Whether a Backward may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs(_WithTensors):
+    """The part's outputs; or the loss, with the gradient of the smashed data."""
+
+    layout: ClassVar[str] = "d"
+    loss: float
+    """NaN where no targets came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward(_WithTensors):
+    """Backpropagate the Forward of that number: from these gradients, or `scale` times that of the loss.
+
+    Answered by InputGradients.
+    """
+
+    layout: ClassVar[str] = "Qd"
+    session: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class InputGradients(_WithTensors):
+    """A Backward has reached the server's weights. Has the gradients of the inputs, unless Outputs had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(_WithBody):
+    """A request failed, and why; the next one may do better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Message):
+    """The client's loop is over: it will not come back."""
+
+
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
     BeginStep,
@@ -279,6 +350,12 @@ TYPES: tuple[type[Message], ...] = (
     Placeholder,
     Combine,
     Sums,
+    Forward,
+    Outputs,
+    Backward,
+    InputGradients,
+    Rejected,
+    Leave,
 )
 
 
