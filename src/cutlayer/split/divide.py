@@ -13,8 +13,8 @@ from cutlayer.split.extract import extract
 from cutlayer.split.part import Part, assemble
 from cutlayer.split.program import Program
 from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size, made_of_data
-from cutlayer.split.trace import Call, Trace, trace_around
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
+from cutlayer.split.tracing.symbolic import Call, Trace, trace_around
 
 
 @dataclass(frozen=True)

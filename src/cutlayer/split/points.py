@@ -14,8 +14,8 @@ from cutlayer.errors import CutError
 from cutlayer.split.divide import Crossing, before, behind, divide, tensor_names
 from cutlayer.split.part import assemble
 from cutlayer.split.program import Program
-from cutlayer.split.trace import Trace, set_mode, trace_all, unchanged
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
+from cutlayer.split.tracing.symbolic import Trace, set_mode, trace_all, unchanged
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import fx
 
-from cutlayer.split.trace import Trace
+from cutlayer.split.tracing.symbolic import Trace
 
 _RANDOM = (
     "rand",

@@ -5,7 +5,7 @@ them, ask more of their inputs than a proxy can answer. Here forward gets fake t
 device and a shape of symbols, and no values. So it takes the path that it takes for real tensors of that
 form, it cannot decide by values unnoticed (that raises), and what it assumes of sizes is known and checked
 later. What happens between modules is recorded as the torch functions that were called. Modules that do not
-enclose the cut are called whole, as in `cutlayer.split.trace`.
+enclose the cut are called whole, as in `cutlayer.split.tracing.symbolic`.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils import _pytree as pytree
 
 from cutlayer.errors import CutError
-from cutlayer.split.trace import Call, Trace, set_mode, unchanged
 from cutlayer.split.tracing.examples import Example
 from cutlayer.split.tracing.record import Recorder
 from cutlayer.split.tracing.sizes import DEVICE, SizeCheck, dimension
+from cutlayer.split.tracing.symbolic import Call, Trace, set_mode, unchanged
 
 IsLeaf = Callable[[nn.Module, str], bool]
 

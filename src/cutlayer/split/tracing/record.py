@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import TorchFunctionMode
 
 from cutlayer.errors import CutError
-from cutlayer.split.trace import global_mode
 from cutlayer.split.tracing.sizes import DEVICE, device_of, write_size
+from cutlayer.split.tracing.symbolic import global_mode
 
 _PLAIN = (
     type(None),

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from cutlayer.errors import CutError
-from cutlayer.split.trace import set_mode, unchanged
 from cutlayer.split.tracing.examples import Example
+from cutlayer.split.tracing.symbolic import set_mode, unchanged
 
 
 def verify(model: nn.Module, parts: Sequence[nn.Module], example: Example) -> None:
