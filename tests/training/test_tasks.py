@@ -243,6 +243,20 @@ def test_a_task_can_be_an_object(configure: Configure) -> None:
     assert scored.value(run.server.task.main) == scored.loss
 
 
+def test_a_run_of_a_task_without_metrics_goes_by_its_loss(configure: Configure, tmp_path: Path) -> None:
+    config, _ = made(configure, "regression")
+    x = rows(40, 0)
+    data = as_dataset((x, x[:, :1]))
+    task = OwnLoss.of(F.smooth_l1_loss, Target("floats", (1,)))
+    result = train(config, data=federate(config, data, data), task=task)
+    epochs = [record for record in read(tmp_path / "run" / "records.jsonl") if record["kind"] == "epoch"]
+    assert result.best == min(epoch["test_loss"] for epoch in epochs)
+    assert (result.metric.name, result.metric.higher) == ("test_loss", False)
+    summary = summarize(tmp_path / "run")
+    assert summary.metrics == {"test_loss": epochs[-1]["test_loss"]}
+    assert summary.best == result.best
+
+
 def test_bias_of_gradients_is_that_of_the_task_s_loss(configure: Configure, tmp_path: Path) -> None:
     config, data = made(configure, "regression", "codec.up=qu:bits=3", "train.track_bias=5", "train.epochs=1")
     train(config, data=data)

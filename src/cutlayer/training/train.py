@@ -13,6 +13,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.objects import BY_NAME, RunObjects
+from cutlayer.tasks import Task
 from cutlayer.training.build import build_trainer
 from cutlayer.training.gradient_bias import BiasTracker
 from cutlayer.training.local_run import LocalRun, local_run
@@ -29,14 +30,19 @@ def train(
     resume: bool = False,
     data: FederatedData | None = None,
     listeners: Sequence[Listener] = (),
+    task: Task | None = None,
 ) -> Result:
     """Train as configured. With `resume`, continue from the newest whole checkpoint, if there is one.
 
-    `data` can be given by a caller who has loaded it already. `listeners` are told each step and epoch. The
-    global random state of PyTorch is the same afterwards as before, and runs in other threads do not matter.
-    Ctrl-C lets the step end and be saved, then raises KeyboardInterrupt.
+    `data` can be given by a caller who has loaded it already, and `task` by one who has a task of its own.
+    `listeners` are told each step and epoch. The global random state of PyTorch is the same afterwards as
+    before, and runs in other threads do not matter. Ctrl-C lets the step end and be saved, then raises
+    KeyboardInterrupt.
     """
-    return train_objects(config, progress=progress, resume=resume, data=data, listeners=listeners)[0]
+    objects = BY_NAME if task is None else RunObjects(make_task=lambda train: task)
+    return train_objects(
+        config, progress=progress, resume=resume, data=data, objects=objects, listeners=listeners
+    )[0]
 
 
 def train_objects(
