@@ -115,24 +115,31 @@ def tokens() -> tuple[Tensor, Tensor]:
     return torch.randint(0, 11, (3, 5)), mask
 
 
-def test_only_hidden_states_and_the_small_mask_cross(tokens: tuple[Tensor, Tensor]) -> None:
+@pytest.fixture(scope="module")
+def masked() -> tuple[nn.Module, nn.Module, nn.Module]:
+    """The model and its parts, for tests that do not change them."""
+    ids = torch.zeros(2, 5, dtype=torch.int64)
     model = Masked().eval()
-    client, server = cut(model, at="first", example=tokens)
+    client, server = cut(model, at="first", example=(ids, ids))
+    return model, client.eval(), server.eval()
+
+
+def test_only_hidden_states_and_the_small_mask_cross(masked: Any, tokens: tuple[Tensor, Tensor]) -> None:
+    model, client, server = masked
     crossing = client(*tokens)
     # Neither positions nor the mask of pairs: the other side makes them.
     assert {n: (tuple(t.shape), t.dtype) for n, t in crossing.items()} == {
         "mask": ((3, 5), torch.int64),
         "first": ((3, 5, 6), torch.float32),
     }
-    found, expected = server.eval()(crossing), model(*tokens)
+    found, expected = server(crossing), model(*tokens)
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in found)
 
 
 @pytest.mark.parametrize("shape", [(1, 7), (4, 2), (2, 1)])
-def test_batches_and_sequences_may_have_other_sizes(shape: tuple[int, int], tokens: Any) -> None:
-    model = Masked().eval()
-    parts = [part.eval() for part in cut(model, at="first", example=tokens)]
+def test_batches_and_sequences_may_have_other_sizes(shape: tuple[int, int], masked: Any) -> None:
+    model, *parts = masked
     ids = torch.randint(0, 11, shape)
     mask = torch.ones(shape, dtype=torch.int64)
     assert torch.equal(chained(parts, ids, mask)["logits"], model(ids, mask)["logits"])
@@ -147,9 +154,8 @@ def test_dropout_follows_the_mode(tokens: tuple[Tensor, Tensor]) -> None:
     assert torch.equal(server.train()(client.train()(*tokens))["logits"], expected)
 
 
-def test_keywords_and_what_says_nothing(tokens: tuple[Tensor, Tensor]) -> None:
-    client, _ = cut(Masked(), at="first", example=tokens)
-    client.eval()
+def test_keywords_and_what_says_nothing(masked: Any, tokens: tuple[Tensor, Tensor]) -> None:
+    _, client, _ = masked
     expected = client(*tokens)
     found = client(mask=tokens[1], ids=tokens[0], labels=None)
     assert torch.equal(found["first"], expected["first"])

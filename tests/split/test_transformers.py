@@ -99,6 +99,8 @@ def test_what_crosses_beside_the_hidden_states() -> None:
         ("bert.encoder.layer.1", (6, 16), ()),
         ("bert.encoder.layer.2", (6, 16), ()),
     ]
+    client, server = cut(bert(), at="bert.embeddings")
+    assert server.inputs == ("attention_mask", "bert_embeddings")
     client, server = cut(llama(), at="model.layers.0")
     crossing = client(**inputs_for("llama"))
     # Not the rotary embeddings, and not the causal mask of pairs.

@@ -161,8 +161,11 @@ def _crossing(trace: Trace, front: set[fx.Node], where: str) -> list[fx.Node]:
     found: list[fx.Node] = [
         node
         for node in trace.graph.nodes
-        # Parameters do not cross: the part that reads them has them.
-        if node in front and node.op != "get_attr" and not is_size(node) and not node.users.keys() <= front
+        # Parameters do not cross: the part that reads them has them. Nor do sizes.
+        if node in front
+        and node.op != "get_attr"
+        and not is_size(node)
+        and any(user not in front and not is_size(user) for user in node.users)
     ]
     if trace.check is not None:
         found = cheaper_sources(trace, front, found)
