@@ -92,6 +92,16 @@ def test_npy_there_and_back(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "y.npy"), expected.numpy())
 
 
+def test_inspect_shows_the_header_of_a_frame_whose_codec_is_unknown(tmp_path: Path) -> None:
+    frame = bytearray(cutlayer.codec("dense").encode(torch.zeros(2, 3)))
+    frame[9] = 200
+    (tmp_path / "x.cut").write_bytes(frame)
+    shown = json.loads(run("inspect", tmp_path / "x.cut", "--json").stdout)
+    assert shown["codec"] == "codec number 200 (unknown here)"
+    assert shown["shape"] == [2, 3]
+    assert "codec number 200" in refused("decode", tmp_path / "x.cut", tmp_path / "y.npy")
+
+
 def test_safetensors_there_and_back(tmp_path: Path) -> None:
     save_file({"a": torch.ones(3), "b": torch.randn(4, 5).bfloat16()}, tmp_path / "x.safetensors")
     assert "a, b" in refused("encode", tmp_path / "x.safetensors", tmp_path / "x.cut")
