@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -95,6 +96,7 @@ def test_npy_there_and_back(tmp_path: Path) -> None:
 def test_inspect_shows_the_header_of_a_frame_whose_codec_is_unknown(tmp_path: Path) -> None:
     frame = bytearray(cutlayer.codec("dense").encode(torch.zeros(2, 3)))
     frame[9] = 200
+    frame[4:8] = zlib.crc32(frame[8:]).to_bytes(4, "little")
     (tmp_path / "x.cut").write_bytes(frame)
     shown = json.loads(run("inspect", tmp_path / "x.cut", "--json").stdout)
     assert shown["codec"] == "codec number 200 (unknown here)"
