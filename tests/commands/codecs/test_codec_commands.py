@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -90,6 +91,17 @@ def test_npy_there_and_back(tmp_path: Path) -> None:
     assert run("decode", tmp_path / "x.cut", tmp_path / "y.npy").returncode == 0
     expected = cutlayer.decode(cutlayer.codec("ms:ratio=0.9,bits=3").encode(x))
     assert np.array_equal(np.load(tmp_path / "y.npy"), expected.numpy())
+
+
+def test_inspect_shows_the_header_of_a_frame_whose_codec_is_unknown(tmp_path: Path) -> None:
+    frame = bytearray(cutlayer.codec("dense").encode(torch.zeros(2, 3)))
+    frame[9] = 200
+    frame[4:8] = zlib.crc32(frame[8:]).to_bytes(4, "little")
+    (tmp_path / "x.cut").write_bytes(frame)
+    shown = json.loads(run("inspect", tmp_path / "x.cut", "--json").stdout)
+    assert shown["codec"] == "codec number 200 (unknown here)"
+    assert shown["shape"] == [2, 3]
+    assert "codec number 200" in refused("decode", tmp_path / "x.cut", tmp_path / "y.npy")
 
 
 def test_safetensors_there_and_back(tmp_path: Path) -> None:

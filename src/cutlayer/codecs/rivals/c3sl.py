@@ -23,7 +23,7 @@ class CircularConvolution(Rival):
     """Add up groups of samples, each convolved with a random key, and recover each by correlation.
 
     Keys are a function of `keys`, which is in the header, and of the shape. Used for gradients, too, it gives
-    the paper's backward pass, because correlation is the adjoint of convolution.
+    the backward pass through encoder and decoder, because correlation is the adjoint of convolution.
     """
 
     name: ClassVar[str] = "c3sl"
