@@ -9,7 +9,7 @@ from typing import Any
 
 from cutlayer.errors import FileError
 from cutlayer.report.rate_plots import rate_plots
-from cutlayer.report.run_summary import summarize
+from cutlayer.report.run_summary import Summary, summarize
 from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read
@@ -39,7 +39,7 @@ def compare_runs(directories: Sequence[Path]) -> Result:
             linked.add(name)
         rows.append(
             [
-                *(name, run.codec, run.mode, run.clients, run.epochs),
+                *(name, _codecs(run), run.mode, run.clients, run.epochs),
                 *(100 * run.accuracy, 100 * run.best_accuracy, run.error),
                 *(run.bytes.get("up/smashed", 0) / 1e6, run.saving),
                 *(run.total / 1e6, run.uncompressed / 1e6, hours),
@@ -73,18 +73,28 @@ def _plots(epochs: dict[str, list[dict[str, Any]]], linked: set[str]) -> list[Pl
     unit, seconds = (
         ("hours", 3600) if longest >= 7200 else ("minutes", 60) if longest >= 120 else ("seconds", 1)
     )
-    by_bytes, by_epoch, by_time, loss = [], [], [], []
+    by_bytes, by_traffic, by_epoch, by_time, loss = [], [], [], [], []
     for name, records in epochs.items():
         scored = [record for record in records if record.get("accuracy") is not None]
         sums = _cumulative(records, "up/smashed")
         accuracy = [100 * record["accuracy"] for record in scored]
         by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], accuracy))
+        up, down = _cumulative(records, "up"), _cumulative(records, "down")
+        by_traffic.append(Series(name, [(up[r["epoch"]] + down[r["epoch"]]) / 1e6 for r in scored], accuracy))
         by_epoch.append(Series(name, [record["epoch"] for record in scored], accuracy))
         if name in linked and all(record.get("simulated_seconds") for record in scored):
             by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], accuracy))
         loss.append(Series(name, [r["epoch"] for r in records], [r["train_loss"] for r in records]))
     plots = [
         Plot("bytes", "Accuracy against bytes", "line", Axis("smashed data up, MB", True), percent, by_bytes),
+        Plot(
+            "traffic",
+            "Accuracy against all traffic",
+            "line",
+            Axis("all traffic, MB", True),
+            percent,
+            by_traffic,
+        ),
         Plot("accuracy", "Test accuracy", "line", Axis("epoch"), percent, by_epoch),
         Plot("loss", "Training loss", "line", Axis("epoch"), Axis("training loss"), loss),
         Plot("time", "Accuracy against time", "line", Axis(f"{unit} on the link"), percent, by_time),
@@ -98,6 +108,12 @@ def _by_kind(directories: Sequence[Path], names: dict[Path, str]) -> tuple[list[
     used = [key for key in kinds if any(sent.get(key) for sent in totals.values())]
     rows = [[name, *(sent.get(key, 0) for key in used)] for name, sent in totals.items()]
     return ["run", *(key.replace("/", ": ") for key in used)], rows
+
+
+def _codecs(run: Summary) -> str:
+    """The codec of smashed data, and those of gradients and of what is averaged, where there are any."""
+    others = (("down", run.down_codec), ("sync", run.sync_codec))
+    return "; ".join([run.codec, *(f"{name} {codec}" for name, codec in others if codec != "none")])
 
 
 def _cumulative(records: Sequence[dict[str, Any]], kind: str) -> dict[int, int]:
