@@ -9,7 +9,7 @@ from typing import Any
 
 from cutlayer.errors import FileError
 from cutlayer.report.rate_plots import rate_plots
-from cutlayer.report.run_summary import summarize
+from cutlayer.report.run_summary import Summary, summarize
 from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
 from cutlayer.tasks.base import Metric
 from cutlayer.training.load_run import settings
@@ -42,7 +42,7 @@ def compare_runs(directories: Sequence[Path]) -> Result:
             linked.add(name)
         rows.append(
             [
-                *(name, run.codec, run.mode, run.clients, run.epochs),
+                *(name, _codecs(run), run.mode, run.clients, run.epochs),
                 *(_scaled(metric, run.metrics.get(metric.name)) for metric in metrics),
                 *(*bests, run.error),
                 *(run.bytes.get("up/smashed", 0) / 1e6, run.saving),
@@ -89,12 +89,15 @@ def _plots(
         names = [name for name in epochs if shown[name][0] == main]
         # Runs of several tasks have a plot of each kind for each main metric.
         suffix = "" if main == mains[0] else f"-{main.name}"
-        by_bytes, by_epoch, by_time = [], [], []
+        by_bytes, by_traffic, by_epoch, by_time = [], [], [], []
         for name in names:
             scored = [record for record in epochs[name] if record.get(main.name) is not None]
             sums = _cumulative(epochs[name], "up/smashed")
             values = [_scaled(main, record[main.name]) for record in scored]
             by_bytes.append(Series(name, [sums[record["epoch"]] / 1e6 for record in scored], values))
+            up, down = _cumulative(epochs[name], "up"), _cumulative(epochs[name], "down")
+            traffic = [(up[record["epoch"]] + down[record["epoch"]]) / 1e6 for record in scored]
+            by_traffic.append(Series(name, traffic, values))
             by_epoch.append(Series(name, [record["epoch"] for record in scored], values))
             if name in linked and all(record.get("simulated_seconds") for record in scored):
                 by_time.append(Series(name, [r["simulated_seconds"] / seconds for r in scored], values))
@@ -102,13 +105,21 @@ def _plots(
         x = Axis("smashed data up, MB", True)
         plots += [
             Plot(f"bytes{suffix}", f"{title} against bytes", "line", x, axis, by_bytes),
+            Plot(
+                f"traffic{suffix}",
+                f"{title} against all traffic",
+                "line",
+                Axis("all traffic, MB", True),
+                axis,
+                by_traffic,
+            ),
             Plot(main.name, f"Test {_words(main.name)}", "line", Axis("epoch"), axis, by_epoch),
             Plot(
                 f"time{suffix}", f"{title} against time", "line", Axis(f"{unit} on the link"), axis, by_time
             ),
         ]
     loss = [Series(n, [r["epoch"] for r in rs], [r["train_loss"] for r in rs]) for n, rs in epochs.items()]
-    plots.insert(2, Plot("loss", "Training loss", "line", Axis("epoch"), Axis("training loss"), loss))
+    plots.insert(3, Plot("loss", "Training loss", "line", Axis("epoch"), Axis("training loss"), loss))
     plots += _further(epochs, shown)
     return [plot for plot in plots if any(series.x for series in plot.series)]
 
@@ -153,6 +164,12 @@ def _by_kind(directories: Sequence[Path], names: dict[Path, str]) -> tuple[list[
     used = [key for key in kinds if any(sent.get(key) for sent in totals.values())]
     rows = [[name, *(sent.get(key, 0) for key in used)] for name, sent in totals.items()]
     return ["run", *(key.replace("/", ": ") for key in used)], rows
+
+
+def _codecs(run: Summary) -> str:
+    """The codec of smashed data, and those of gradients and of what is averaged, where there are any."""
+    others = (("down", run.down_codec), ("sync", run.sync_codec))
+    return "; ".join([run.codec, *(f"{name} {codec}" for name, codec in others if codec != "none")])
 
 
 def _cumulative(records: Sequence[dict[str, Any]], kind: str) -> dict[int, int]:

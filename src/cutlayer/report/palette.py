@@ -43,6 +43,8 @@ MARKERS = (
 )
 
 
+_GREY = 7
+
 #: Methods at rates of their own look like the policies of the same method.
 _METHODS = ("none", "QU", "SP", "MS floor", "MS nearest", "RT")
 
@@ -58,11 +60,12 @@ class Palette:
         self._places = {name: place for known in (PAPER, _METHODS) for place, name in enumerate(known)}
         self._next = len(PAPER)
         together = [list(dict.fromkeys(names)) for names in plots]
+        of_paper = any(self._places.get(name) for names in together for name in names)
         for name in dict.fromkeys(name for names in together for name in names):
             if name not in self._places:
                 beside = {other for names in together if name in names for other in names}
                 taken = {self._places[other] for other in beside if other in self._places}
-                self._places[name] = next(place for place in _by_preference() if place not in taken)
+                self._places[name] = next(p for p in _by_preference(of_paper) if p not in taken)
         self._next = max(self._next, *(place + 1 for place in self._places.values()))
 
     def place(self, name: str) -> int:
@@ -90,10 +93,10 @@ class Palette:
         return turn, colour + 1
 
 
-def _by_preference() -> Iterator[int]:
-    """Places for a new name: first those that no policy of the paper has."""
-    yield from range(len(PAPER), len(LIGHT))
-    yield from range(1, len(PAPER))
+def _by_preference(of_paper: bool) -> Iterator[int]:
+    """Places for a new name. Policies of the paper keep theirs where they are shown; grey comes last."""
+    own, others = range(1, len(PAPER)), [p for p in range(len(PAPER), len(LIGHT)) if p != _GREY]
+    yield from (*others, _GREY, *own) if of_paper else (*own, *others, _GREY)
     yield from count(len(LIGHT))
 
 
