@@ -19,4 +19,7 @@ def test_smoothed_loss_by_hand_and_scores_as_they_are() -> None:
 
 def test_runs_without_smoothing_are_those_of_earlier_releases() -> None:
     assert "task" not in load(None).identity()
-    assert load(None, ["task.label_smoothing=0.2"]).identity()["task"] == {"name": "auto", "label_smoothing": 0.2}
+    assert load(None, ["task.label_smoothing=0.2"]).identity()["task"] == {
+        "name": "auto",
+        "label_smoothing": 0.2,
+    }
