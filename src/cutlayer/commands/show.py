@@ -41,6 +41,7 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
     Numbers are never cut.
     """
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
     cells = [[str(cell) for cell in row] for row in rows]
@@ -63,7 +64,8 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
         else:
             made.add_column(name, justify="right", no_wrap=True)
     for row in cells:
-        made.add_row(*row)
+        # Brackets are text, in a name of a run as in pip install 'cutlayer[train]'.
+        made.add_row(*map(escape, row))
     return made
 
 

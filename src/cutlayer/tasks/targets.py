@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import codec, decode
+from cutlayer.codecs.tensor_set.integers import pack_bits, unpack_bits
 from cutlayer.errors import DataError, MessageError
 
 # A frame's header has at most 64 bytes for four dimensions, and eight more for each further one.
@@ -111,9 +112,7 @@ def bits_per_label(classes: int) -> int:
 
 def pack(labels: npt.NDArray[np.int64], classes: int) -> bytes:
     """Labels 0..classes-1 as bytes, the lowest bit of the first label first."""
-    bits = bits_per_label(classes)
-    spread = (labels[:, None] >> np.arange(bits)) & 1
-    return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+    return pack_bits(labels.astype(np.uint64), bits_per_label(classes))
 
 
 def unpack(packed: bytes, count: int, classes: int) -> npt.NDArray[np.int64]:
@@ -123,8 +122,8 @@ def unpack(packed: bytes, count: int, classes: int) -> npt.NDArray[np.int64]:
         raise MessageError(
             f"{count} labels of {classes} classes take {(count * bits + 7) // 8} bytes, not {len(packed)}"
         )
-    spread = np.unpackbits(np.frombuffer(packed, np.uint8), count=count * bits, bitorder="little")
-    labels = spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
+    # In chunks: masks of a batch of images are millions of labels.
+    labels = unpack_bits(memoryview(packed), count, bits).astype(np.int64)
     if count and int(labels.max()) >= classes:
         raise MessageError(f"a label is {int(labels.max())}; there are classes 0 to {classes - 1}")
     return labels
