@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from cutlayer.config.schema import TrainConfig
+from cutlayer.config.sections import TrainConfig
 from cutlayer.protocol.build import make_plan
 from cutlayer.protocol.plan import LearningRate, Plan
 from cutlayer.wire.messages.types import Share

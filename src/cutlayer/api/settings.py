@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.config.toml import overridden
+from cutlayer.data import DataSource
 from cutlayer.errors import ConfigError
 from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import target_of
 from cutlayer.protocol.objects import MakeTask, RunObjects, allow_object, object_name
 from cutlayer.split.client import MakeOptimizer
-from cutlayer.tasks import Metric, Task
+from cutlayer.tasks import Task
 from cutlayer.tasks import build as build_task
+from cutlayer.tasks.own_loss import OwnLossWithMetrics
 
 LossLike = Callable[[Tensor, Tensor], Tensor]
 #: A name (`sgd`, `adamw`), or what makes an optimizer of a list of parameters.
@@ -64,44 +66,6 @@ def run_objects(
     )
 
 
-class WithLoss(Task):
-    """What the data suggest, with a loss of the user's: the mean over a batch, of outputs and targets."""
-
-    def __init__(self, base: Task, function: LossLike) -> None:
-        self._base, self._function = base, function
-        self.targets = base.targets
-
-    @property
-    def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
-        """See `Task.metrics`."""
-        return self._base.metrics
-
-    @property
-    def sum_names(self) -> tuple[str, ...]:  # type: ignore[override]
-        """See `Task.sum_names`."""
-        return self._base.sum_names
-
-    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
-        """See `Task.loss`."""
-        found = self._function(outputs, targets)
-        if found.dim():
-            raise ConfigError(f"loss= gave shape {list(found.shape)}; expected the mean over the batch")
-        return found
-
-    def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:
-        """See `Task.sums`."""
-        _, *others = self._base.sums(outputs, targets)
-        return [float(self.loss(outputs, targets)) * len(targets), *others]
-
-    def results(self, sums: Sequence[float], samples: int) -> dict[str, float]:
-        """See `Task.results`."""
-        return self._base.results(sums, samples)
-
-    def impossible(self, sums: Sequence[float], samples: int) -> str | None:
-        """See `Task.impossible`."""
-        return self._base.impossible(sums, samples)
-
-
 def _task_maker(loss: Any) -> MakeTask | None:
     if loss is None:
         return None
@@ -109,7 +73,12 @@ def _task_maker(loss: Any) -> MakeTask | None:
         return lambda train: loss
     if not callable(loss):
         raise ConfigError(f"loss= must be a function of outputs and targets, or a task, not {loss!r}")
-    return lambda train: WithLoss(build_task("auto", target_of(train.form)), loss)
+
+    def make(train: DataSource) -> Task:
+        base = build_task("auto", target_of(train.form))
+        return OwnLossWithMetrics(loss, base.targets, base)
+
+    return make
 
 
 def _plain(value: Any) -> Any:

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from cutlayer.config.schema import Config, TrainConfig
+from cutlayer.config.schema import Config
+from cutlayer.config.sections import TrainConfig
 from cutlayer.data import Augment, DataForm, DataSource, load_both, partition_data
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import ConfigError, ModelError

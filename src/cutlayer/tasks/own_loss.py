@@ -1,13 +1,13 @@
-"""A loss function of one's own as a task: no metric but the loss."""
+"""A loss function of one's own as a task: alone, or with the metrics of another task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.errors import TaskError
-from cutlayer.tasks.base import Task
+from cutlayer.tasks.base import Metric, Task
 from cutlayer.tasks.targets import Floats, Integers, Target, TargetCodec
 
 
@@ -29,6 +29,36 @@ class OwnLoss(Task):
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise TaskError(f"the loss must be a tensor of one number, not {_short(found)}")
         return found.reshape(())
+
+
+@dataclass(frozen=True)
+class OwnLossWithMetrics(OwnLoss):
+    """A loss of one's own, with targets and metrics as `base` has them."""
+
+    base: Task
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        """See `Task.metrics`."""
+        return self.base.metrics
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `Task.sum_names`."""
+        return self.base.sum_names
+
+    def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:
+        """See `Task.sums`. The loss stands first."""
+        _, *others = self.base.sums(outputs, targets)
+        return [float(self.loss(outputs, targets)) * len(targets), *others]
+
+    def results(self, sums: Sequence[float], samples: int) -> dict[str, float]:
+        """See `Task.results`."""
+        return self.base.results(sums, samples)
+
+    def impossible(self, sums: Sequence[float], samples: int) -> str | None:
+        """See `Task.impossible`."""
+        return self.base.impossible(sums, samples)
 
 
 def target_codec(target: Target) -> TargetCodec:

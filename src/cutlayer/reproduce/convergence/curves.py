@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.config.recipes import CUTS
-from cutlayer.config.schema import Config, TrainConfig
+from cutlayer.config.schema import Config
+from cutlayer.config.sections import TrainConfig
 from cutlayer.errors import FileError, RecordError
 from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED

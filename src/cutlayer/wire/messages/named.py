@@ -3,7 +3,7 @@
     count of entries (1 byte), then for each entry: kind (1), length of its name (1), its name (ASCII),
     length of its data (4, little-endian); then all data, one behind the other.
 
-What the data are, a codec's frame or packed integers, is not known here.
+What the data are is not known here.
 """
 
 from __future__ import annotations
