@@ -4,9 +4,9 @@ import math
 import struct
 from dataclasses import dataclass
 
-import torch
 from typing_extensions import Buffer
 
+from cutlayer.codecs.float_types import DTYPES, FloatType
 from cutlayer.errors import (
     HeaderError,
     LimitError,
@@ -24,7 +24,6 @@ MAX_ELEMENTS = (1 << 32) - 1
 DEFAULT_LIMIT = 1 << 28
 SIGNED = 1
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 
@@ -33,7 +32,7 @@ class Header:
     """The fields of a frame's header."""
 
     codec_id: int
-    dtype: torch.dtype
+    dtype: FloatType
     signed: bool
     shape: tuple[int, ...]
     block: bytes
@@ -48,7 +47,7 @@ class Header:
 
 def build(
     codec_id: int,
-    dtype: torch.dtype,
+    dtype: FloatType,
     signed: bool,
     shape: tuple[int, ...],
     block: bytes,

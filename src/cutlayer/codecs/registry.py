@@ -46,6 +46,11 @@ def codec(spec: str | Codec) -> Codec:
     return found
 
 
+def codec_of(spec: str) -> Codec:
+    """The codec of a setting; `none` is dense float32."""
+    return Dense() if spec == "none" else codec(spec)
+
+
 def codec_class(name: str) -> type[Codec]:
     """The class of a codec, by name."""
     if name in BUILT_IN:

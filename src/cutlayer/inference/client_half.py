@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import safetensors.torch
 import torch
@@ -33,6 +34,8 @@ class ClientSide:
     config: Config
     data_spec: DataSpec
     parts: tuple[Part, ...]
+
+    arrays: ClassVar[Literal["torch"]] = "torch"
 
     @staticmethod
     def of(trained: Trained) -> ClientSide:
@@ -117,6 +120,27 @@ class ClientSide:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
         found: Tensor = self.head(self.data_spec.preprocess().test(images))
         return found
+
+    @property
+    def u_shaped(self) -> bool:
+        """Whether the server's answer goes through a tail."""
+        return self.tail is not None
+
+    @torch.no_grad()
+    def finish(self, features: Tensor) -> Tensor:
+        """U-shape: logits from the server's activations."""
+        found: Tensor = features if self.tail is None else self.tail(features)
+        return found
+
+    @staticmethod
+    def split(images: Tensor, size: int) -> Sequence[Tensor]:
+        """Samples in pieces of at most so many."""
+        return torch.split(images, size)
+
+    @staticmethod
+    def join(pieces: Sequence[Tensor]) -> Tensor:
+        """Pieces put together."""
+        return torch.cat(list(pieces))
 
 
 def about_half(trained: Trained) -> dict[str, Any]:

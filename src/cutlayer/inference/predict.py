@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from cutlayer.codecs import decode
+from cutlayer.device.predictions import Prediction
 from cutlayer.errors import DataError
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import Trained
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says of one sample."""
-
-    index: int
-    label: int
-    probability: float
-    top: tuple[int, ...]
-    """Up to five labels, the most likely first."""
 
 
 class Predictor:

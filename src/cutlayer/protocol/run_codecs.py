@@ -6,18 +6,16 @@ from functools import cached_property
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
+from cutlayer.codecs.registry import codec_of
 from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.values import check_values
 from cutlayer.wire.messages.types import Share, SyncUp
 
+__all__ = ["RunCodecs", "codec_of"]
+
 _DENSE = codec("dense")
-
-
-def codec_of(spec: str) -> Codec:
-    """The codec of a setting; `none` is dense float32."""
-    return _DENSE if spec == "none" else codec(spec)
 
 
 @dataclass(frozen=True)
@@ -111,4 +109,5 @@ class RunCodecs:
     def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
         """The tensor in a frame, which may claim so many elements; by default, those of the run."""
         most = self.max_elements if max_elements is None else max_elements
-        return decode(frame) if most is None else decode(frame, max_elements=most)
+        found: Tensor = decode(frame) if most is None else decode(frame, max_elements=most)
+        return found

@@ -3,6 +3,8 @@
 from cutlayer.wire.grpc.connections import connections_at_most
 from cutlayer.wire.limits import Limits
 
+#: By this metadata of a refusal a server tells in how many milliseconds to come again (gRPC's retry design).
+PUSHBACK = "grpc-retry-pushback-ms"
 _PING = 20_000
 # Messages are large: frames of HTTP/2 and the window of what may be on its way are, too.
 _BOTH = [
