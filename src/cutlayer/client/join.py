@@ -1,7 +1,7 @@
 """`join`: a client that takes part in a run over the network until the server says goodbye.
 
-What computes is a participant: with PyTorch (`client.participant`) or without (`device.participant`). So nothing
-here imports PyTorch by itself.
+What computes is a participant: with PyTorch (`client.participant`) or without (`device.participant`).
+Nothing here imports PyTorch by itself.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ import numpy as np
 from typing_extensions import Buffer
 
 from cutlayer.codecs import fields, frame
-from cutlayer.codecs.float_types import FLOAT32, FloatType, rounded
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import Source, Tensor, host, in_torch, source
 from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
+from cutlayer.float_types import FLOAT32, FloatType, rounded
 from cutlayer.imports import need
 
 NAMED = 255  # the codec id of third-party codecs, whose frames carry the codec's name
@@ -155,9 +155,7 @@ class Codec(ABC):
         if len(payload) != expected:
             raise PayloadError(f"{self}: pack() gave {len(payload)} bytes, payload_bytes() {expected}")
         block = self.block()
-        header = frame.build(
-            self.id, writer.source.dtype, signed, writer.source.shape, block, len(payload)
-        )
+        header = frame.build(self.id, writer.source.dtype, signed, writer.source.shape, block, len(payload))
         whole = writer.kernels.allocate(header + payload, 0)
         return writer.close(whole)
 

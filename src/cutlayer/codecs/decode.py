@@ -12,11 +12,11 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
-from cutlayer.codecs.float_types import FLOAT32, FloatType, narrowed
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import from_header
 from cutlayer.codecs.tensors import in_torch, is_torch, loaded_torch, target
 from cutlayer.errors import ChecksumError, ParameterError, PayloadError
+from cutlayer.float_types import FLOAT32, FloatType, narrowed
 from cutlayer.imports import need
 
 Like = Literal["torch", "numpy"]
@@ -91,9 +91,7 @@ def decode(
         kernels.advise(into)
     direct = header.dtype is FLOAT32 and _contiguous(into)
     work = into if direct else _empty(header.shape, FLOAT32, place)
-    codec.read(
-        Reader(view, header, kernels, side), kernels.own(work).reshape(codec.sections(header.shape))
-    )
+    codec.read(Reader(view, header, kernels, side), kernels.own(work).reshape(codec.sections(header.shape)))
     if not direct:
         _narrow(work, into, header.dtype)
     return into

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
-from cutlayer.codecs.float_types import DTYPES, FloatType
 from cutlayer.errors import (
     HeaderError,
     LimitError,
@@ -15,6 +14,7 @@ from cutlayer.errors import (
     TruncatedFrameError,
     VersionError,
 )
+from cutlayer.float_types import DTYPES, FloatType
 
 MAGIC = b"\x89CUT"
 VERSION = 1

@@ -12,17 +12,6 @@ from typing import Any
 import numpy as np
 from typing_extensions import Buffer
 
-from cutlayer.codecs.float_types import (
-    BFLOAT16,
-    FLOAT16,
-    FLOAT32,
-    VALUE_DTYPES,
-    VALUE_NAMES,
-    FloatType,
-    bfloat16_bits,
-    float_type,
-    widened_bfloat16,
-)
 from cutlayer.codecs.frame import MAX_ELEMENTS, MAX_RANK
 from cutlayer.errors import (
     DtypeError,
@@ -32,6 +21,17 @@ from cutlayer.errors import (
     OutputError,
     RangeError,
     TooLargeError,
+)
+from cutlayer.float_types import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    VALUE_DTYPES,
+    VALUE_NAMES,
+    FloatType,
+    bfloat16_bits,
+    float_type,
+    widened_bfloat16,
 )
 from cutlayer.imports import need
 

@@ -1,4 +1,4 @@
-"""A client without PyTorch at work: answers the server's messages as `client.split_client.SplitClient` does."""
+"""A client without PyTorch at work: answers the server's messages as `client.split_client` does."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class DeviceClient:
         step = self._open
         if step is None or step.begin.number != message.number:
             raise MessageError(
-                f"client {self.client}: a Gradient of step {message.number}, which is not the step in progress"
+                f"client {self.client}: a Gradient of step {message.number}, not of the step in progress"
             )
         began = perf_counter()
         gradient = decode(message.body, max_elements=step.elements, like="numpy")
@@ -202,7 +202,9 @@ class DeviceClient:
             raise MessageError(f"samples {message.first} to {message.last} of a test set of {len(self.test)}")
         images = normalized(self.test.images[message.first : message.last], self.batches.form)
         labels = self.test.labels[message.first : message.last]
-        frame = self.half.file.rates[-1][1].deterministic().encode(self.half.evaluate(images, self._evaluated))
+        frame = (
+            self.half.file.rates[-1][1].deterministic().encode(self.half.evaluate(images, self._evaluated))
+        )
         packed = pack_labels(labels, self._classes)
         return [Smashed(message.number, frame), Labels(message.number, packed, len(labels))]
 

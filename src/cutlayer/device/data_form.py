@@ -56,7 +56,9 @@ class DataForm:
         if form.class_names is not None and len(form.class_names) != form.classes:
             raise ValueError(f"{len(form.class_names)} class names for {form.classes} classes")
         if not len(form.mean) == len(form.std) == form.shape[0]:
-            raise ValueError(f"{len(form.mean)} means and {len(form.std)} deviations for {form.shape[0]} channels")
+            raise ValueError(
+                f"{len(form.mean)} means and {len(form.std)} deviations for {form.shape[0]} channels"
+            )
         if form.augment not in AUGMENTATIONS:
             raise ValueError(f"no augmentation {form.augment!r}")
         if form.size is not None and (len(form.shape) != 3 or form.size > min(form.shape[1:])):
@@ -82,8 +84,10 @@ class DataForm:
 
 def text(value: Any) -> str:
     """A short text that cannot move the cursor of a terminal."""
-    if not isinstance(value, str) or len(value) > LONGEST_NAME or any(
-        ord(c) < 32 or 127 <= ord(c) < 160 for c in value
+    if (
+        not isinstance(value, str)
+        or len(value) > LONGEST_NAME
+        or any(ord(c) < 32 or 127 <= ord(c) < 160 for c in value)
     ):
         raise ValueError(f"a name has at most {LONGEST_NAME} characters, and no control characters")
     return value

@@ -45,7 +45,9 @@ class _Remembers:
         for key, value in state.items():
             number, _, name = key.partition(".")
             if not number.isdigit() or int(number) >= len(weights) or name not in self.names:
-                raise CheckpointError(f"the checkpoint has an optimizer's {key[:80]!r}, which is not known here")
+                raise CheckpointError(
+                    f"the checkpoint has an optimizer's {key[:80]!r}, which is not known here"
+                )
             expected = () if name == "step" else weights[int(number)].shape
             if value.shape != expected or value.dtype != np.float32:
                 raise CheckpointError(f"the optimizer's {key} has another shape or type in the checkpoint")
@@ -121,6 +123,6 @@ def make_optimizer(train: Mapping[str, Any]) -> Sgd | AdamW:
     if train["optimizer"] == "adamw":
         return AdamW(float(train["weight_decay"]))
     raise ConfigError(
-        f"the optimizer {str(train['optimizer'])[:40]!r} is not there without PyTorch; a run with ONNX halves "
+        f"the optimizer {str(train['optimizer'])[:40]!r} needs PyTorch; a run with ONNX halves "
         f"uses one of {', '.join(OPTIMIZERS)}"
     )

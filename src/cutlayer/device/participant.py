@@ -31,7 +31,9 @@ class OnnxParticipant:
         self._train = settings["train"]
         self._seed = settings["seed"]
         if self._train["mode"] != "parallel" or self._train["aggregation"] != "server":
-            raise ConfigError(f"{half}: an ONNX half takes part in mode parallel with aggregation = server only")
+            raise ConfigError(
+                f"{half}: an ONNX half takes part in mode parallel with aggregation = server only"
+            )
         if self._form.augment not in AUGMENTATIONS:
             raise ConfigError(
                 f"{half}: the augmentation {self._form.augment} needs PyTorch; use one of "
@@ -48,15 +50,18 @@ class OnnxParticipant:
         """What to say of the data to a server that offers a run."""
         if self.settings and (self.settings, self.client) != (offer.settings, offer.client):
             raise RefusedError(
-                "the server now offers another run, or another place in it; start the client again to take part"
+                "the server now offers another run, or another place in it; start the client again"
             )
         if offer.settings != self.file.settings:
             raise RefusedError(
-                f"{self._name} was exported for another run ({_difference(self.file.settings, offer.settings)}); "
+                f"{self._name} was exported for another run "
+                f"({_difference(self.file.settings, offer.settings)}); "
                 f"export it again with the server's settings: {HOW}"
             )
         if offer.aggregator:
-            raise RefusedError("the run has an aggregator of its own; a device without PyTorch has no use for it")
+            raise RefusedError(
+                "the run has an aggregator of its own; a device without PyTorch has no use for it"
+            )
         self.client, self.settings = offer.client, offer.settings
         form = self._form
         return message_class("Ready")(

@@ -14,8 +14,8 @@ from cutlayer.errors import DataError
 from cutlayer.pixels import SUFFIXES, decode_image
 
 ACCEPTED = (
-    "an image, a folder of images, a folder with one folder a class (or train/ and test/ with such), a .npy file "
-    "of samples, or an .npz file with images and labels (and test_images and test_labels)"
+    "an image, a folder of images, a folder with one folder a class (or train/ and test/ with such), a .npy "
+    "file of samples, or an .npz file with images and labels (and test_images and test_labels)"
 )
 
 
@@ -32,7 +32,9 @@ class Samples:
         return len(self.images)
 
 
-def read_samples(source: str | Path, form: DataForm, split: str = "test", limit: int | None = None) -> Samples:
+def read_samples(
+    source: str | Path, form: DataForm, split: str = "test", limit: int | None = None
+) -> Samples:
     """Samples to predict. What has no parts is taken whole, whatever the `split`."""
     path = Path(source)
     if path.suffix == ".npy":
@@ -60,8 +62,8 @@ def read_labelled(source: str | Path, form: DataForm) -> tuple[Samples, Samples 
     train = read(path, form, "train")
     if train is None or train.labels is None:
         raise DataError(
-            f"{path}: no labelled samples there; give a folder with one folder a class (or train/ and test/ with "
-            "such), or an .npz file with images and labels"
+            f"{path}: no labelled samples there; give a folder with one folder a class (or train/ and test/ "
+            "with such), or an .npz file with images and labels"
         )
     test = read(path, form, "test")
     return train, None if test is None or test.labels is None else test
@@ -82,7 +84,7 @@ def _from_npz(path: Path, form: DataForm, split: str) -> Samples | None:
         if f"{prefix}images" not in archive:
             return None
         images = form.check(archive[f"{prefix}images"])
-        labels = archive[f"{prefix}labels"] if f"{prefix}labels" in archive else None
+        labels = archive.get(f"{prefix}labels")
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         if isinstance(error, DataError):
             raise
@@ -93,7 +95,7 @@ def _from_npz(path: Path, form: DataForm, split: str) -> Samples | None:
         raise DataError(f"{path}: {len(images)} samples need as many whole numbers as labels")
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < form.classes:
         raise DataError(
-            f"{path}: labels from {labels.min()} to {labels.max()}; the model has classes 0 to {form.classes - 1}"
+            f"{path}: labels from {labels.min()} to {labels.max()} for the classes 0 to {form.classes - 1}"
         )
     return Samples(images, labels.astype(np.int64))
 
@@ -103,7 +105,9 @@ def _from_folder(path: Path, form: DataForm, split: str) -> Samples | None:
     parts = (path / "train").is_dir()
     if not parts and split == "test":
         return None
-    places = [path / name for name in (("train",) if split == "train" else ("val", "validation", "valid", "test"))]
+    places = [
+        path / name for name in (("train",) if split == "train" else ("val", "validation", "valid", "test"))
+    ]
     root = next((place for place in places if place.is_dir()), None) if parts else path
     if root is None or not root.is_dir():
         return None
@@ -112,8 +116,8 @@ def _from_folder(path: Path, form: DataForm, split: str) -> Samples | None:
     unknown = [folder.name for folder in folders if folder.name not in names]
     if unknown or len(names) != form.classes:
         raise DataError(
-            f"{root}: the folders {', '.join(f.name for f in folders)[:200]} are not the {form.classes} classes of "
-            "the model; name them as the classes"
+            f"{root}: the folders {', '.join(f.name for f in folders)[:200]} are not the {form.classes} "
+            "classes of the model; name them as the classes"
         )
     files = [(file, names.index(folder.name)) for folder in folders for file in _images(folder)]
     if not files:

@@ -15,7 +15,9 @@ from cutlayer.imports import need
 #: More than any half of a model has; protobuf itself ends at this size.
 MOST_BYTES = 1 << 31
 _TYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64}
-_OPERATOR = re.compile(r"implementation for (\w+\(\d+\))|No [Oo]p registered for (\w+)|(\w+) is not a registered")
+_OPERATOR = re.compile(
+    r"implementation for (\w+\(\d+\))|No [Oo]p registered for (\w+)|(\w+) is not a registered"
+)
 
 
 def read_file(path: Path, how: str) -> bytes:

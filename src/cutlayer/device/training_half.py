@@ -69,7 +69,9 @@ class TrainingFile:
             shape = data_form.whole_numbers(about["smashed"], 1, _MOST_ELEMENTS, most=8)
             rates = tuple(
                 (math.inf if until is None else data_form.number(until, 0, 1), codec_of(data_form.text(spec)))
-                for until, spec in (data_form.items(pair, 2) for pair in data_form.items(about["rates"], 1000))
+                for until, spec in (
+                    data_form.items(pair, 2) for pair in data_form.items(about["rates"], 1000)
+                )
             )
             parameters = tuple(data_form.text(n) for n in data_form.items(about["parameters"], 1 << 16))
             buffers = tuple(data_form.text(n) for n in data_form.items(about["buffers"], 1 << 16))
@@ -89,9 +91,7 @@ class TrainingFile:
             Session(graph, f"{where} ({name})", HOW, threads)
             for graph, name in zip(graphs, ("vector-Jacobian product", "evaluation"), strict=True)
         )
-        found = TrainingFile(
-            settings, form, shape, rates, parameters, buffers, state, forward, vjp, evaluate
-        )
+        found = TrainingFile(settings, form, shape, rates, parameters, buffers, state, forward, vjp, evaluate)
         found._check(where)
         return found
 
@@ -102,15 +102,21 @@ class TrainingFile:
         for problem in (
             None if set(self.parameters) | set(self.buffers) <= set(self.state) else "weights are missing",
             None if len(set(self.parameters)) == len(self.parameters) else "a weight stands there twice",
-            None if set(self.forward.inputs) | set(self.evaluate.inputs) <= known else "an input is not known",
+            None
+            if set(self.forward.inputs) | set(self.evaluate.inputs) <= known
+            else "an input is not known",
             None if set(self.vjp.inputs) <= known | residuals | {GRADIENT} else "an input is not known",
-            None if SMASHED in self.forward.outputs and set(self.evaluate.outputs) == {SMASHED} else "no output",
+            None
+            if SMASHED in self.forward.outputs and set(self.evaluate.outputs) == {SMASHED}
+            else "no output",
             None
             if set(self.vjp.outputs) <= {GRADIENT_OF + name for name in self.parameters}
             else "a gradient of no weight",
         ):
             if problem:
-                raise FileError(f"{where}: the graphs do not fit what the file says ({problem}); make it with: {HOW}")
+                raise FileError(
+                    f"{where}: the graphs do not fit what the file says ({problem}); make it with: {HOW}"
+                )
         for name, value in self.state.items():
             for session in (self.forward, self.vjp, self.evaluate):
                 shape, dtype = session.inputs.get(name, (value.shape, value.dtype))
@@ -210,7 +216,7 @@ class TrainingHalf:
                 raise CheckpointError(f"the checkpoint has no tensor {name!r}; it is of another model")
             if saved.shape != own.shape or saved.dtype != own.dtype:
                 raise CheckpointError(
-                    f"{name} has shape {list(saved.shape)} in the checkpoint and {list(own.shape)} in the model"
+                    f"{name} has shape {list(saved.shape)} in the checkpoint, {list(own.shape)} in the model"
                 )
         self.state = {name: np.array(state[f"model.{name}"]) for name in self.state}
         memory = {n.removeprefix("optimizer."): v for n, v in state.items() if n.startswith("optimizer.")}
@@ -221,7 +227,11 @@ class TrainingHalf:
 
 def flatten(arrays: list[Any]) -> Any:
     """All elements in one float32 vector. Integers, such as batch counters, are converted, too."""
-    return np.concatenate([a.reshape(-1).astype(np.float32) for a in arrays]) if arrays else np.empty(0, np.float32)
+    return (
+        np.concatenate([a.reshape(-1).astype(np.float32) for a in arrays])
+        if arrays
+        else np.empty(0, np.float32)
+    )
 
 
 def unflatten(vector: Any, like: list[Any]) -> list[Any]:

@@ -206,7 +206,7 @@ class RemoteModel:
 
 
 def _half(given: Any, allowed: Any) -> Half:
-    """The half that was given, or that a file or directory holds. PyTorch is imported only if it is needed."""
+    """The half that was given, or that a file or directory holds. Imports PyTorch only if it is needed."""
     if isinstance(given, str | Path):
         if Path(given).suffix == ".onnx":
             return OnnxHalf.load(given)

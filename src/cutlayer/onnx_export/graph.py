@@ -92,4 +92,6 @@ class Graph:
 
 def _info(helper: Any, value: Value) -> Any:
     shape = [BATCH if size is None else size for size in value.shape]
-    return helper.make_tensor_value_info(value.name, helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)), shape)
+    return helper.make_tensor_value_info(
+        value.name, helper.np_dtype_to_tensor_dtype(np.dtype(value.dtype)), shape
+    )

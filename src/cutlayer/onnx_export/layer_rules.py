@@ -36,7 +36,7 @@ def _convolution(
     if groups != 1 and weight.trained:
         raise cannot(f"a convolution in {groups} groups")
     s, p, d = (_pair(values, rank) for values in (stride, padding, dilation))
-    how = {"strides": s, "pads": p + p, "dilations": d, "group": groups}
+    how: dict[str, Any] = {"strides": s, "pads": p + p, "dilations": d, "group": groups}
     inputs = [x.name, weight.name] + ([] if bias is None else [bias.name])
     y = tape.graph.add("Conv", inputs, **how)
     kernel, before, after = weight.shape[2:], x.shape[2:], shape[2:]
@@ -72,7 +72,7 @@ def _convolution(
 def _sizes(*shapes: Sequence[int | None]) -> list[tuple[int, ...]]:
     if any(size is None for shape in shapes for size in shape):
         raise cannot("a layer on images of any size")
-    return list(zip(*shapes, strict=True))  # type: ignore[arg-type]
+    return list(zip(*shapes, strict=True))
 
 
 def _conv2d(
@@ -164,7 +164,9 @@ def _frozen_batch_norm(
 ) -> tuple[Value | None, ...]:
     """Batch norm in evaluation, with the running statistics."""
     f, rank = tape.graph, len(x.shape)
-    scale = f.add("Reciprocal", [f.add("Sqrt", [f.add("Add", [_column(f, var, rank, 1.0), f.constant(eps)])])])
+    scale = f.add(
+        "Reciprocal", [f.add("Sqrt", [f.add("Add", [_column(f, var, rank, 1.0), f.constant(eps)])])]
+    )
     unit = f.add("Mul", [f.add("Sub", [x.name, _column(f, mean, rank, 0.0)]), scale])
     scaled = f.add("Mul", [unit, _column(f, weight, rank, 1.0)])
     y = f.add("Add", [scaled, _column(f, bias, rank, 0.0)])
@@ -195,9 +197,13 @@ def _max_pool(
 
     def backward(g: Graph, dy: str) -> Names:
         size = g.add("Shape", [x.name])
-        zeros = g.add("Expand", [g.constant([0.0]), g.add("Reshape", [g.add("Size", [x.name]), g.indices(1)])])
+        zeros = g.add(
+            "Expand", [g.constant([0.0]), g.add("Reshape", [g.add("Size", [x.name]), g.indices(1)])]
+        )
         flat, at = (g.add("Reshape", [value, g.indices(-1)]) for value in (dy, where))
-        return [g.add("Reshape", [g.add("ScatterElements", [zeros, at, flat], axis=0, reduction="add"), size])]
+        return [
+            g.add("Reshape", [g.add("ScatterElements", [zeros, at, flat], axis=0, reduction="add"), size])
+        ]
 
     return tape.record(y, shapes[0], [x], backward), None
 
@@ -222,8 +228,10 @@ def _avg_pool(
     def backward(g: Graph, dy: str) -> Names:
         channels = x.shape[1] or 1
         weight = g.constant(np.full((channels, 1, *k), 1 / math.prod(k)))
-        rest = [n - ((m - 1) * s[i] - 2 * p[i] + k[i]) for i, (n, m) in enumerate(_sizes(x.shape[2:], shape[2:]))]
-        how = {"strides": s, "pads": p + p, "group": channels, "output_padding": rest}
+        rest = [
+            n - ((m - 1) * s[i] - 2 * p[i] + k[i]) for i, (n, m) in enumerate(_sizes(x.shape[2:], shape[2:]))
+        ]
+        how: dict[str, Any] = {"strides": s, "pads": p + p, "group": channels, "output_padding": rest}
         return [g.add("ConvTranspose", [dy, weight], **how)]
 
     return tape.record(y, shape, [x], backward)

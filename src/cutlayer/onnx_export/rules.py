@@ -36,7 +36,9 @@ class Tape:
         return value
 
 
-def gradients(tape: Tape, output: Value, gradient: str, weights: Sequence[Value]) -> tuple[Graph, dict[str, str]]:
+def gradients(
+    tape: Tape, output: Value, gradient: str, weights: Sequence[Value]
+) -> tuple[Graph, dict[str, str]]:
     """The graph of the VJP, and the name of the gradient of each weight that has one."""
     graph = Graph("b")
     known: dict[str, str] = {output.name: gradient} if output.trained else {}
@@ -52,8 +54,8 @@ def gradients(tape: Tape, output: Value, gradient: str, weights: Sequence[Value]
 def cannot(what: str, why: str = "has no rule") -> ModelError:
     """The error for an operator that cannot be exported for training."""
     return ModelError(
-        f"{what} {why}, so this half cannot be exported for training without PyTorch; cut the model before it, "
-        "or let this client use PyTorch"
+        f"{what} {why}, so this half cannot be exported for training without PyTorch; cut the model "
+        "before it, or let this client use PyTorch"
     )
 
 
@@ -81,12 +83,16 @@ def _binary(operator: str) -> Callable[..., Value]:
         name = tape.graph.add(operator, [a.name, b.name])
 
         def backward(g: Graph, dy: str) -> Names:
+            da: str | None
+            db: str | None
             if operator == "Add":
                 da, db = dy, dy
             elif operator == "Sub":
                 da, db = dy, g.add("Neg", [dy])
             elif operator == "Mul":
-                da, db = (g.add("Mul", [dy, other.name]) if own.trained else None for own, other in ((a, b), (b, a)))
+                da, db = (
+                    g.add("Mul", [dy, other.name]) if own.trained else None for own, other in ((a, b), (b, a))
+                )
             else:
                 da = g.add("Div", [dy, b.name])
                 db = g.add("Neg", [g.add("Div", [g.add("Mul", [dy, name]), b.name])]) if b.trained else None
@@ -100,7 +106,7 @@ def _binary(operator: str) -> Callable[..., Value]:
     return rule
 
 
-multiply = _binary("Mul")
+add, multiply = _binary("Add"), _binary("Mul")
 
 
 def _unary(operator: str, derivative: Callable[[Graph, str, str], str]) -> Callable[..., Value]:
@@ -185,17 +191,19 @@ def _matmul(tape: Tape, shape: Shape, x: Value, y: Value) -> Value:
     return tape.record(name, shape, [x, y], backward)
 
 
-def _addmm(tape: Tape, shape: Shape, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1) -> Value:
+def _addmm(
+    tape: Tape, shape: Shape, bias: Value, x: Value, y: Value, *, beta: float = 1, alpha: float = 1
+) -> Value:
     if (beta, alpha) != (1, 1):
         raise cannot("addmm with factors")
-    return RULES["aten.add.Tensor"](tape, shape, _matmul(tape, shape, x, y), bias)
+    return add(tape, shape, _matmul(tape, shape, x, y), bias)
 
 
 def _linear(tape: Tape, shape: Shape, x: Value, weight: Value, bias: Value | None = None) -> Value:
     if len(x.shape) != 2:
         raise cannot("a linear layer on more than two dimensions")
     y = _matmul(tape, shape, x, _permute(tape, weight.shape[::-1], weight, [1, 0]))
-    return y if bias is None else RULES["aten.add.Tensor"](tape, shape, y, bias)
+    return y if bias is None else add(tape, shape, y, bias)
 
 
 def _reshape(tape: Tape, shape: Shape, x: Value, *_: Any) -> Value:
@@ -257,8 +265,8 @@ def _mean(tape: Tape, shape: Shape, x: Value, axes: Sequence[int], keep: bool = 
 
 
 RULES: dict[str, Callable[..., Any]] = {
-    "aten.add.Tensor": _binary("Add"),
-    "aten.add.Scalar": _binary("Add"),
+    "aten.add.Tensor": add,
+    "aten.add.Scalar": add,
     "aten.sub.Tensor": _binary("Sub"),
     "aten.sub.Scalar": _binary("Sub"),
     "aten.mul.Tensor": multiply,
@@ -267,7 +275,9 @@ RULES: dict[str, Callable[..., Any]] = {
     "aten.div.Scalar": _binary("Div"),
     "aten.relu.default": _unary("Relu", lambda g, x, y: _positive(g, y)),
     "aten.sigmoid.default": _unary("Sigmoid", lambda g, x, y: _sigmoid_slope(g, y)),
-    "aten.tanh.default": _unary("Tanh", lambda g, x, y: g.add("Sub", [g.constant(1.0), g.add("Mul", [y, y])])),
+    "aten.tanh.default": _unary(
+        "Tanh", lambda g, x, y: g.add("Sub", [g.constant(1.0), g.add("Mul", [y, y])])
+    ),
     "aten.exp.default": _unary("Exp", lambda g, x, y: y),
     "aten.neg.default": _unary("Neg", lambda g, x, y: g.constant(-1.0)),
     "aten.silu.default": _silu,

@@ -49,13 +49,16 @@ def trace(part: nn.Module, images: Tensor, *, training: bool) -> Traced:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.export.export(
-                module, (images.expand(3, *images.shape[1:]),), dynamic_shapes={"images": {0: batch}}, strict=False
+                module,
+                (images.expand(3, *images.shape[1:]),),
+                dynamic_shapes={"images": {0: batch}},
+                strict=False,
             )
             program = program.run_decompositions()
     except Exception as error:  # whatever the model's own code makes PyTorch's tracer stumble over
         raise ModelError(
-            f"PyTorch cannot record the half for ONNX ({type(error).__name__}: {str(error).strip()[:300]}); cut the "
-            "model elsewhere, or let this client use PyTorch"
+            f"PyTorch cannot record the half for ONNX ({type(error).__name__}: {str(error).strip()[:300]}); "
+            "cut the model elsewhere, or let this client use PyTorch"
         ) from error
     return _read(program, {name for name, p in part.named_parameters() if p.requires_grad})
 
@@ -69,7 +72,9 @@ def _read(program: Any, trained: set[str]) -> Traced:
         if node.op == "placeholder":
             if node.name in constants:
                 value = program.constants[constants[node.name]].detach().numpy()
-                known[node.name] = Value(tape.graph.constant(value, value.dtype), value.shape, False, value.dtype)
+                known[node.name] = Value(
+                    tape.graph.constant(value, value.dtype), value.shape, False, value.dtype
+                )
                 continue
             name = names.get(node.name, INPUT).removeprefix("part.")
             kind = _dtype(node.meta["val"])

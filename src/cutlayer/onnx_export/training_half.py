@@ -121,7 +121,9 @@ def _vjp(forward: Traced, model: ClientModel) -> tuple[bytes, list[Value]]:
     known = own | {value.name for value in inputs} | set(graph.constants)
     made = {name for node in forward.tape.graph.nodes for name in node.output}
     shapes = _shapes(forward)
-    saved = [Value(name, shapes[name][0], False, shapes[name][1]) for name in sorted(used - known) if name in made]
+    saved = [
+        Value(name, shapes[name][0], False, shapes[name][1]) for name in sorted(used - known) if name in made
+    ]
     return graph.model([*inputs, *saved], outputs, {}), saved
 
 
@@ -137,7 +139,7 @@ def _only_needed(graph: Graph, wanted: set[str]) -> Graph:
 
 
 def _shapes(forward: Traced) -> dict[str, tuple[Any, Any]]:
-    """The shapes and types of all values of the forward pass. A size that is not fixed is that of the batch."""
+    """Shapes and types of all values of the forward pass. A size that is not fixed is that of the batch."""
     onnx = need("onnx", "exporting ONNX", "export")
     data = forward.tape.graph.model(forward.inputs.values(), [forward.output], {})
     model = onnx.shape_inference.infer_shapes(onnx.load_from_string(data), strict_mode=True)

@@ -57,9 +57,7 @@ def read_section(
     return lambda out: kernels.ems_dequantize(found, shape, table, offsets, tops, signs, out)
 
 
-def _bit_stream(
-    reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels
-) -> Array:
+def _bit_stream(reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Array:
     at = start + reader.at
     reader.take((n * width + 7) // 8)
     found: Array | None = kernels.ems_unpack_bits(frame, at, n, width)

@@ -48,7 +48,7 @@ def using(implementation: str) -> Iterator[None]:
 
 
 def kernels_for(device: str) -> Kernels:
-    """The implementation for tensors on a type of device: native on "cpu" if it was built, else the reference."""
+    """The implementation for a kind of device: native on "cpu" if it was built, else the reference."""
     global _warned
     forced = _forced.get()
     if forced == "reference" or (forced is None and device != "cpu"):
@@ -85,7 +85,7 @@ def _reference() -> Kernels:
     """The implementation in PyTorch, which is imported only if it is used."""
     if _native is None and not _has_torch():
         raise CutlayerError(
-            "cutlayer was installed without its compiled kernels, and there is no PyTorch to take their place; "
+            "cutlayer was installed without its compiled kernels, and there is no PyTorch instead; "
             "install a wheel of cutlayer, or a C++ compiler and then cutlayer again, or: "
             "pip install 'cutlayer[train]'"
         )

@@ -82,9 +82,7 @@ def ems_quantize(x: Tensor, scale: float, n_levels: int, mark_from: float) -> Te
     """See `codecs.reference`."""
     out = empty([x.size], np.uint8)
     how = (scale, n_levels, mark_from)
-    _n.ems_quantize(
-        address(x), x.size, *how, address(out), _threads(x.size, _ELEMENTS_FOR_CHEAP_LOOPS)
-    )
+    _n.ems_quantize(address(x), x.size, *how, address(out), _threads(x.size, _ELEMENTS_FOR_CHEAP_LOOPS))
     return out
 
 
@@ -113,9 +111,7 @@ def ems_level_sums(
     """See `codecs.reference`."""
     out, squares = np.zeros((2, activities, n_levels + 1), np.int64), np.zeros(1, np.int64)
     where = (address(out), address(squares), _threads(shape.d))
-    _n.ems_level_sums(
-        address(x), address(levels), _shape(shape), rows, scale, n_levels, activities, *where
-    )
+    _n.ems_level_sums(address(x), address(levels), _shape(shape), rows, scale, n_levels, activities, *where)
     return out[:, :, :n_levels], int(squares[0])
 
 

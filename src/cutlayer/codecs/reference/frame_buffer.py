@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs import float_types
+from cutlayer import float_types
 from cutlayer.codecs.tensors import bytes_of, in_torch, tensor_from
 
 #: The types of values, as PyTorch names them.
@@ -58,7 +58,8 @@ def put(frame: bytearray, offset: int, sections: Tensor) -> None:
 
 def sections(frame: Buffer, offset: int, rows: int, size: int, device: torch.device) -> Tensor:
     """Read the sections of a payload as uint8, one section a row."""
-    return tensor_from(frame, offset, rows * size).to(device).view(rows, size)
+    found: Tensor = tensor_from(frame, offset, rows * size).to(device).view(rows, size)
+    return found
 
 
 def as_bytes(x: Tensor) -> Tensor:

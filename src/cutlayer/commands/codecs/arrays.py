@@ -4,6 +4,7 @@ PyTorch is used for .safetensors files where it is installed, since NumPy has no
 """
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,8 @@ def write_tensor(path: Path, x: Any, *, force: bool) -> None:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    if torch_installed():
-        from safetensors.torch import load_file
-    else:
-        from safetensors.numpy import load_file
-    return dict(load_file(path))
+    kind = "torch" if torch_installed() else "numpy"
+    return dict(import_module(f"safetensors.{kind}").load_file(path))
 
 
 def read_bytes(path: Path) -> bytes:

@@ -32,8 +32,8 @@ def encode(
     """
     from cutlayer.codecs import codec as parse
     from cutlayer.codecs import decode as decode_frame
-    from cutlayer.commands.codecs.arrays import read_tensor, write_safely
     from cutlayer.codecs.tensors import count
+    from cutlayer.commands.codecs.arrays import read_tensor, write_safely
 
     chosen = parse(codec)
     x = read_tensor(source, tensor)

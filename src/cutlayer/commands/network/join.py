@@ -107,7 +107,7 @@ def join(
     gloo: Any = None
     if half is not None:
         if whole or rate is not None or cache is not None or allow_model:
-            raise ConfigError("--whole, --rate, --cache and --allow-model need PyTorch; with --half leave them out")
+            raise ConfigError("--whole, --rate, --cache and --allow-model need PyTorch; leave them out")
         from cutlayer.device.participant import OnnxParticipant
 
         participant = OnnxParticipant(half, data, threads or 1)

@@ -16,7 +16,7 @@ from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import AllowModel, Checkpoint, Flag, Threads
 from cutlayer.commands.runs.model_check import threads_for_inference
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError, CutlayerError, FileError
 from cutlayer.imports import need
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def predict(
     run: Annotated[
         Path,
         typer.Argument(
-            help="the directory of a run; with --server also an exported client's half, .safetensors or .onnx",
+            help="the directory of a run; with --server also an exported client's half",
             metavar="RUN",
         ),
     ],
@@ -167,6 +167,8 @@ def _report(
         try:
             with out.open("w", encoding="utf-8", newline="") as file:
                 _write(rows(), file, out.suffix)
+        except CutlayerError:
+            raise  # those of the network are OSErrors, too
         except OSError as error:
             raise FileError(f"{out}: cannot be written ({error.strerror})") from error
     total = len(found.images)
