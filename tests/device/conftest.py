@@ -11,7 +11,9 @@ from cutlayer.protocol.build import prepare_data
 @pytest.fixture(scope="session")
 def config() -> Config:
     """Settings of a run of two clients, with batch norm, momentum and weight decay."""
-    return load(None, ["model.width=4", "train.clients=2", "train.lr=0.05", "codec.up=none", "data.limit=300"])
+    return load(
+        None, ["model.width=4", "train.clients=2", "train.lr=0.05", "codec.up=none", "data.limit=300"]
+    )
 
 
 @pytest.fixture(scope="session")

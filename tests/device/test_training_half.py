@@ -48,7 +48,9 @@ def test_gradients_are_those_of_pytorch_at_every_step_of_an_epoch(config: Config
     for step in range(len(batches)):
         images, labels = batches.at(0, step)
         indices = sampler.batch(0, step)
-        expected = data.augment.train(data.train.images[indices], seed=config.seed, client=1, epoch=0, step=step)
+        expected = data.augment.train(
+            data.train.images[indices], seed=config.seed, client=1, epoch=0, step=step
+        )
         assert torch.equal(torch.from_numpy(images), expected)
         assert labels.tolist() == data.train.labels[indices].tolist()
         smashed, found = twin.forward(expected), half.forward(images)
@@ -131,7 +133,9 @@ def changed(path: Path, target: Path, about: dict[str, object] | None = None, **
         ({"data": {}}, "not a half for training"),
     ],
 )
-def test_a_file_that_lies_is_refused(half_file: Path, tmp_path: Path, lie: dict[str, object], told: str) -> None:
+def test_a_file_that_lies_is_refused(
+    half_file: Path, tmp_path: Path, lie: dict[str, object], told: str
+) -> None:
     with pytest.raises(FileError, match=told):
         TrainingFile.load(changed(half_file, tmp_path / "lie.onnx", lie))
 
@@ -154,7 +158,7 @@ def test_an_offer_of_another_run_is_refused(config: Config, half_file: Path, tmp
     np.savez(tmp_path / "mine.npz", images=np.zeros((9, 1, 8, 8), np.uint8), labels=np.arange(9))
     participant = OnnxParticipant(half_file, str(tmp_path / "mine.npz"))
     other = config.model_copy(update={"train": config.train.model_copy(update={"lr": 0.9})})
-    with pytest.raises(RefusedError, match="train.lr is '0.05', the server's '0.9'"):
+    with pytest.raises(RefusedError, match=r"train\.lr is '0\.05', the server's '0\.9'"):
         participant.prepare(message_class("Offer")(settings=settings_for_clients(other), client=1))
     ready = participant.prepare(message_class("Offer")(settings=settings_for_clients(config), client=1))
     assert (ready.samples, ready.test_samples, list(ready.shape)) == (9, 0, [1, 8, 8])

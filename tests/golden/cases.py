@@ -1,6 +1,8 @@
-"""What the golden frames hold: a name, a spec and a tensor that needs no random generator to make."""
+"""What the golden frames hold: a name, a spec and an array that needs no random generator to make."""
 
-import torch
+from typing import Any
+
+import numpy as np
 
 SPECS = {
     "dense": "dense",
@@ -30,23 +32,23 @@ SPECS = {
 }
 
 
-def tensor(signed: bool) -> torch.Tensor:
+def tensor(signed: bool) -> Any:
     """4 x 3 x 5 x 7 numbers that look random, from integer arithmetic alone."""
-    i = torch.arange(420, dtype=torch.int64)
+    i = np.arange(420, dtype=np.int64)
     mixed = (i * 2654435761 + 12345) % 4294967296
-    x = (mixed.double() / 4294967296 * 2 - 1) ** 3 * 4
-    x = (x * 1024).round() / 1024  # exact in float32, and some values tie
-    return (x if signed else x.clamp(min=0)).float().view(4, 3, 5, 7)
+    x = (mixed / 4294967296 * 2 - 1) ** 3 * 4
+    x = np.round(x * 1024) / 1024  # exact in float32, and some values tie
+    return (x if signed else np.where(x < 0, 0, x)).astype(np.float32).reshape(4, 3, 5, 7)
 
 
-def planes(signed: bool) -> torch.Tensor:
+def planes(signed: bool) -> Any:
     """2 x 2 x 9 x 10 numbers that change slowly, large enough for a transform, from integers alone."""
-    sample, channel, y, x = (torch.arange(n).view(-1, *[1] * (3 - i)) for i, n in enumerate((2, 2, 9, 10)))
-    wave = ((3 * x + 5 * y + 7 * sample * channel + 11 * channel) % 40 - 20).abs() - 8 + (x * y * sample) % 5
-    return ((wave if signed else wave.clamp(min=0)).float() / 8).contiguous()
+    sample, channel, y, x = (np.arange(n).reshape(-1, *[1] * (3 - i)) for i, n in enumerate((2, 2, 9, 10)))
+    wave = abs((3 * x + 5 * y + 7 * sample * channel + 11 * channel) % 40 - 20) - 8 + (x * y * sample) % 5
+    return ((wave if signed else wave.clip(min=0)) / 8).astype(np.float32)
 
 
-def cases() -> dict[str, tuple[str, torch.Tensor]]:
+def cases() -> dict[str, tuple[str, Any]]:
     """All golden frames by file name."""
     return {
         f"v1-{name}-{kind}.cut": (spec, tensor(kind == "signed"))

@@ -6,6 +6,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -98,6 +99,8 @@ def _apply(tape: Tape, node: Any, known: dict[str, Any]) -> Any:
     target = str(node.target)
     if "getitem" in target:
         return known[node.args[0].name][node.args[1]]
+    if isinstance(node.meta["val"], (int, torch.SymInt)):
+        return None  # a size, of which rules learn from the shapes of tensors
     rule = ALL_RULES.get(target)
     if rule is None:
         random = ("dropout", "bernoulli", "rand")
@@ -120,8 +123,6 @@ def _count(tape: Tape, target: str, shape: Any, args: Any) -> Value:
     """Integers: only the counter of batch norm, which goes up by one."""
     if target != "aten.add.Tensor" or not isinstance(args[1], int):
         raise cannot(f"the operator {target} on integers")
-    import numpy as np
-
     name = tape.graph.add("Add", [args[0].name, tape.graph.constant(args[1], np.int64)])
     return Value(name, shape, False, np.int64)
 
