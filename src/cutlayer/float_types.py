@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +32,7 @@ class FloatType:
     @property
     def in_torch(self) -> Any:
         """The PyTorch dtype."""
-        return getattr(need("torch", "a tensor of PyTorch"), self.name)
+        return getattr(sys.modules.get("torch") or need("torch", "a tensor of PyTorch"), self.name)
 
 
 FLOAT32 = FloatType("float32", 4, 3.4028234663852886e38)

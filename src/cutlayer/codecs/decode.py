@@ -115,7 +115,8 @@ def _place(into: Any, device: Any, like: Like | None) -> Any:
         return into.device if is_torch(into) else None
     if like == "numpy" or (like is None and device is None and not torch_installed()):
         return None
-    return need("torch", "decoding to a tensor of PyTorch").device(device or "cpu")
+    torch = loaded_torch() or need("torch", "decoding to a tensor of PyTorch")
+    return torch.device(device or "cpu")
 
 
 def _empty(shape: tuple[int, ...], dtype: FloatType, place: Any) -> Any:

@@ -67,9 +67,8 @@ def in_torch(x: Any) -> Any:
     if not isinstance(x, np.ndarray):
         return x
     # torch has no read-only tensors: such arrays are copied.
-    return need("torch", "a codec that works on tensors of PyTorch").from_numpy(
-        x if x.flags.writeable else x.copy()
-    )
+    torch = loaded_torch() or need("torch", "a codec that works on tensors of PyTorch")
+    return torch.from_numpy(x if x.flags.writeable else x.copy())
 
 
 @dataclass(slots=True)
@@ -216,7 +215,7 @@ def bytes_of(x: Any) -> memoryview:
 
 def tensor_from(data: Buffer, offset: int, count: int, dtype: Any = None) -> Any:
     """A tensor of PyTorch of `count` items copied out of a buffer; of uint8 if no dtype is given."""
-    torch = need("torch", "a tensor of PyTorch")
+    torch = loaded_torch() or need("torch", "a tensor of PyTorch")
     result = torch.empty(count, dtype=dtype or torch.uint8)
     raw = result.view(torch.uint8).numpy()
     raw[:] = np.frombuffer(memoryview(data), np.uint8, raw.nbytes, offset)
