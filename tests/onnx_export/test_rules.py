@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from cutlayer.device.sessions import Session
 from cutlayer.errors import ModelError
-from cutlayer.onnx_export.rules import gradients
+from cutlayer.onnx_export.tape import gradients
 from cutlayer.onnx_export.trace import trace
 from cutlayer.onnx_export.training_half import _forward, _vjp
 from cutlayer.split.client import ClientModel

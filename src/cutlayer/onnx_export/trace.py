@@ -14,7 +14,7 @@ from cutlayer.device.inference_half import INPUT
 from cutlayer.errors import ModelError
 from cutlayer.onnx_export.graph import Shape, Value
 from cutlayer.onnx_export.layer_rules import ALL_RULES
-from cutlayer.onnx_export.rules import Tape, cannot
+from cutlayer.onnx_export.tape import Tape, cannot
 
 
 class _Named(nn.Module):

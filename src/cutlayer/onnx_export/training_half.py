@@ -23,7 +23,7 @@ from cutlayer.files import reason, write_atomically
 from cutlayer.imports import need
 from cutlayer.models import ANY_MODEL
 from cutlayer.onnx_export.graph import Graph, Value
-from cutlayer.onnx_export.rules import gradients
+from cutlayer.onnx_export.tape import gradients
 from cutlayer.onnx_export.trace import Traced, trace
 from cutlayer.protocol.build import make_client, make_task, prepare_model
 from cutlayer.protocol.handshake import settings_for_clients
