@@ -1,4 +1,4 @@
-"""What is exported for training: settings and data from a file, a recipe or a run; what cannot be is named."""
+"""What is exported for training: settings and data of a file, a recipe or a run; what cannot be is named."""
 
 from pathlib import Path
 
