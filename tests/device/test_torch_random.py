@@ -1,5 +1,7 @@
 """Random numbers, batches and updates without PyTorch are those of PyTorch."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -68,4 +70,4 @@ def test_the_same_updates(own, twin) -> None:
 
 def test_other_optimizers_are_named() -> None:
     with pytest.raises(ConfigError, match="'muon' needs PyTorch"):
-        make_optimizer({"optimizer": "muon"})
+        make_optimizer(SimpleNamespace(optimizer="muon"))

@@ -126,6 +126,8 @@ def changed(path: Path, target: Path, about: dict[str, object] | None = None, **
         ({"format": 7}, "another format"),
         ({"kind": "inference"}, "not for training"),
         ({"settings": "{}"}, "not a half for training"),
+        ({"settings": '{"seed": 1, "train": {}, "codec": {}}'}, "no 'mode'"),
+        ({"settings": 5}, "no settings of a run"),
         ({"smashed": [0]}, "whole number"),
         ({"parameters": ["nothing"]}, "weights are missing"),
         ({"rates": []}, "which codec"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from safetensors import SafetensorError
 
 from cutlayer.codecs import Codec, decode
 from cutlayer.codecs.dense import Dense
-from cutlayer.codecs.registry import codec_of
 from cutlayer.device.batches import Batches, normalized
 from cutlayer.device.error_feedback import ErrorFeedback
 from cutlayer.device.samples import Samples
@@ -60,13 +58,12 @@ class DeviceClient:
 
     def __init__(self, client: int, half: TrainingHalf, batches: Batches, test: Samples | None) -> None:
         self.client, self.half, self.batches, self.test = client, half, batches, test
-        settings = json.loads(half.file.settings)
-        self._seed, self._epochs = int(settings["seed"]), int(settings["train"]["epochs"])
+        run = half.file.run
+        self._seed, self._epochs = run.seed, run.epochs
         self._classes = batches.form.classes
-        self._sync = codec_of(settings["codec"]["sync"])
-        self._measures = bool(settings["codec"]["measure"])
+        self._sync, self._measures = run.sync, run.measure
         elements = sum(weight.size for weight in half.weights)
-        lossy = self._sync != _DENSE and bool(settings["codec"]["feedback"])
+        lossy = self._sync != _DENSE and run.feedback
         self.feedback = ErrorFeedback(elements) if lossy and elements else None
         self._most = max(elements, sum(b.size for b in half.buffers), 1)
         self._open: _OpenStep | None = None

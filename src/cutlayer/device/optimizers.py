@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from cutlayer.device.settings import RunSettings
 from cutlayer.errors import CheckpointError, ConfigError
 
 Arrays = dict[str, Any]
@@ -116,13 +117,13 @@ class AdamW(_Remembers):
             weight -= size * mean / scale
 
 
-def make_optimizer(train: Mapping[str, Any]) -> Sgd | AdamW:
+def make_optimizer(run: RunSettings) -> Sgd | AdamW:
     """The optimizer of a run's settings."""
-    if train["optimizer"] == "sgd":
-        return Sgd(float(train["momentum"]), float(train["weight_decay"]), bool(train["nesterov"]))
-    if train["optimizer"] == "adamw":
-        return AdamW(float(train["weight_decay"]))
+    if run.optimizer == "sgd":
+        return Sgd(run.momentum, run.weight_decay, run.nesterov)
+    if run.optimizer == "adamw":
+        return AdamW(run.weight_decay)
     raise ConfigError(
-        f"the optimizer {str(train['optimizer'])[:40]!r} needs PyTorch; a run with ONNX halves "
+        f"the optimizer {run.optimizer!r} needs PyTorch; a run with ONNX halves "
         f"uses one of {', '.join(OPTIMIZERS)}"
     )

@@ -27,10 +27,8 @@ class OnnxParticipant:
     def __init__(self, half: str | Path, source: str, threads: int = 1) -> None:
         self.file = TrainingFile.load(half, threads)
         self._name, self._form = str(half), self.file.form
-        settings = json.loads(self.file.settings)
-        self._train = settings["train"]
-        self._seed = settings["seed"]
-        if self._train["mode"] != "parallel" or self._train["aggregation"] != "server":
+        self._run = self.file.run
+        if self._run.mode != "parallel" or self._run.aggregation != "server":
             raise ConfigError(
                 f"{half}: an ONNX half takes part in mode parallel with aggregation = server only"
             )
@@ -43,7 +41,7 @@ class OnnxParticipant:
         self.gauge = Gauge()
         self.client = 0
         self.settings = ""
-        self.epochs = int(self._train["epochs"])
+        self.epochs = self._run.epochs
         self._client: DeviceClient | None = None
 
     def prepare(self, offer: Any) -> Any:
@@ -92,10 +90,10 @@ class OnnxParticipant:
         batches = Batches(
             self.samples,
             form,
-            int(self._train["batch_size"]),
-            seed=int(self._seed),
+            self._run.batch_size,
+            seed=self._run.seed,
             client=self.client,
-            drop_last=bool(self._train["drop_last"]),
+            drop_last=self._run.drop_last,
         )
         self._client = DeviceClient(self.client, TrainingHalf(self.file), batches, self.test)
 

@@ -8,7 +8,6 @@ graphs: they live here, as arrays.
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cutlayer.device.data_form import DataForm
 from cutlayer.device.inference_half import INPUT, SMASHED, about_half
 from cutlayer.device.optimizers import Optimizer, make_optimizer
 from cutlayer.device.sessions import Session, read_file
+from cutlayer.device.settings import RunSettings
 from cutlayer.errors import CheckpointError, CutlayerError, FileError
 
 HOW = "cutlayer export CONFIG --part client --format onnx-training"
@@ -43,6 +43,8 @@ class TrainingFile:
 
     settings: str
     """The run's settings, word for word as the server offers them."""
+    run: RunSettings
+    """These settings as understood here."""
     form: DataForm
     shape: tuple[int, ...]
     """Of the smashed data of one sample."""
@@ -75,9 +77,7 @@ class TrainingFile:
             )
             parameters = tuple(data_form.text(n) for n in data_form.items(about["parameters"], 1 << 16))
             buffers = tuple(data_form.text(n) for n in data_form.items(about["buffers"], 1 << 16))
-            settings = about["settings"]
-            if not isinstance(settings, str) or not isinstance(json.loads(settings)["train"], dict):
-                raise ValueError("it has no settings of a run")
+            settings, run = about["settings"], RunSettings.parse(about["settings"])
             state = safetensors.numpy.load(base64.b64decode(metadata[STATE], validate=True))
             graphs = [base64.b64decode(metadata[name], validate=True) for name in (VJP, EVALUATE)]
             if not rates or rates[-1][0] != math.inf:
@@ -91,7 +91,9 @@ class TrainingFile:
             Session(graph, f"{where} ({name})", HOW, threads)
             for graph, name in zip(graphs, ("vector-Jacobian product", "evaluation"), strict=True)
         )
-        found = TrainingFile(settings, form, shape, rates, parameters, buffers, state, forward, vjp, evaluate)
+        found = TrainingFile(
+            settings, run, form, shape, rates, parameters, buffers, state, forward, vjp, evaluate
+        )
         found._check(where)
         return found
 
@@ -129,7 +131,7 @@ class TrainingHalf:
 
     def __init__(self, file: TrainingFile) -> None:
         self.file = file
-        self.optimizer: Optimizer = make_optimizer(json.loads(file.settings)["train"])
+        self.optimizer: Optimizer = make_optimizer(file.run)
         self.state: Arrays = {name: np.array(value) for name, value in file.state.items()}
         self.gradients: list[Any | None] = []
         self.applied = -1
