@@ -179,7 +179,7 @@ def size(folder: Path) -> int:
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
 
 
-# A small process starts the command: a child's peak of memory begins at that of the process that it comes from.
+# A small process starts the command: the peak of a child begins at that of the process that it comes from.
 STARTER = """
 import os, subprocess, sys, time
 began = time.perf_counter()
