@@ -21,12 +21,14 @@ $(INSTALLED): pyproject.toml constraints.txt $(NATIVE)
 	touch $@
 
 DEMO := runs/demo
-demo: install  ## train digits with ten clients under dense, sp and ms; print accuracy against bytes
+demo: install  ## train digits uncompressed, with the paper's codec, and all compressed; compare and report
 	rm -rf $(DEMO)
-	for codec in dense sp ms; do \
-	  $(BIN)/cutlayer train --recipe demo/digits-$$codec --out $(DEMO)/$$codec || exit 1; \
+	@for run in "none:uncompressed" "ms:the paper's codec, smashed data only" "ems:everything compressed"; do \
+	  echo "Training digits with ten clients: $${run#*:}"; \
+	  $(BIN)/cutlayer train --recipe demo/digits-$${run%%:*} --out $(DEMO)/$${run%%:*} --quiet || exit 1; \
 	done
-	$(BIN)/cutlayer compare $(DEMO)/dense $(DEMO)/sp $(DEMO)/ms
+	@$(BIN)/cutlayer compare $(DEMO)/none $(DEMO)/ms $(DEMO)/ems
+	@$(BIN)/cutlayer report $(DEMO)/none $(DEMO)/ms $(DEMO)/ems --out $(DEMO)/report.html
 
 test: lint types unit  ## everything that CI checks
 

@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from cutlayer.data import load
+from cutlayer.data import Dataset, load
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.inference.service import PREDICT
@@ -123,7 +123,9 @@ def main() -> None:
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    image = load("digits", "test").images[:1]
+    digits = load("digits", "test")
+    assert isinstance(digits, Dataset)
+    image = digits.images[:1]
     pauses = {"slow": 1.0, "flood": 0.0}
     found: dict[str, list[float]] = {"without": [], **{kind: [] for kind in pauses}}
     load_average = os.getloadavg()[0]

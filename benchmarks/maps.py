@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from cutlayer.data import Augment, load
+from cutlayer.data import Augment, Dataset, load
 from cutlayer.models import build, cut_module
 from cutlayer.split import cut
 
@@ -26,25 +26,29 @@ def trained(name: str, root: Path) -> dict[str, Tensor]:
     """Train on a part of the data set; the feature maps by cut."""
     limit, epochs, images = DATA[name]
     train, test = load(root / name, "train", limit=limit), load(root / name, "test", limit=4 * images)
+    assert isinstance(train, Dataset)
+    assert isinstance(test, Dataset)
     prepare, size = Augment.of(train), train.shape[-1]
-    model = build("resnet18", classes=train.classes, width=16, image_size=size, seed=0)
+    model = build("resnet18", classes=train.form.outputs, width=16, image_size=size, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True)
     generator = torch.Generator().manual_seed(0)
     steps = epochs * -(-len(train) // 128)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)
     for epoch in range(epochs):
         for step, batch in enumerate(torch.randperm(len(train), generator=generator).split(128)):  # type: ignore[no-untyped-call]
-            x = prepare.train(train.images[batch], seed=0, client=0, epoch=epoch, step=step)
-            loss = nn.functional.cross_entropy(model(x), train.labels[batch])
+            inputs, labels = train.batch(batch)
+            x = prepare.train(inputs, seed=0, client=0, epoch=epoch, step=step)
+            loss = nn.functional.cross_entropy(model(x), labels)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
         print(f"{name}: epoch {epoch + 1} of {epochs}, loss {loss.item():.2f}", flush=True)
     model.eval()
-    x = prepare.test(test.images[:images])
+    inputs, labels = test.batch(torch.arange(min(images, len(test))))
+    x = prepare.test(inputs)
     with torch.no_grad():
-        right = (model(x).argmax(1) == test.labels[:images]).float().mean()
+        right = (model(x).argmax(1) == labels).float().mean()
         print(f"{name}: {100 * float(right):.0f} % of the {images} test images are told right")
         return {at: cut(model, at=cut_module("resnet18", at))[0].eval()(x).contiguous() for at in CUTS}
 

@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional as F
 
 from cutlayer.config.schema import load
-from cutlayer.data import Sampler
+from cutlayer.data import Dataset, Sampler
 from cutlayer.protocol.build import optimizer_maker, prepare_model
 from cutlayer.training.local_run import LocalRun, local_run
 from cutlayer.training.provenance import provenance
@@ -59,6 +59,8 @@ def run(arguments: argparse.Namespace, overrides: list[str]) -> LocalRun:
 def plain(like: LocalRun) -> Callable[[], object]:
     """A step of unsplit training on the same data, with the same augmentation and optimizer."""
     config, data = like.config, like.data
+    train = data.train
+    assert isinstance(train, Dataset)
     model = prepare_model(config, data.train)[0].train()
     optimizer = optimizer_maker(config.train)(list(model.parameters()))
     sampler = Sampler(data.parts[0], config.train.batch_size, seed=config.seed, client=0)
@@ -67,9 +69,9 @@ def plain(like: LocalRun) -> Callable[[], object]:
     def step() -> float:
         epoch, place = divmod(next(number), len(sampler))
         indices = sampler.batch(epoch, place)
-        images = data.augment.train(data.train.images[indices], seed=0, client=0, epoch=epoch, step=place)
+        images = data.augment.train(train.images[indices], seed=0, client=0, epoch=epoch, step=place)
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(images), data.train.labels[indices])
+        loss = F.cross_entropy(model(images), train.labels[indices])
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         return float(loss.detach())

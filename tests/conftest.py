@@ -39,6 +39,21 @@ def raw() -> Iterator[Any]:
         connection.close()
 
 
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Any]:
+    """A headless Chromium with one page; without one, the test is skipped."""
+    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if module.BROWSER is None:
+        pytest.skip("there is no Chromium here; apt-get install chromium")
+    found = module.Browser(tmp_path / "profile")
+    yield found
+    found.close()
+
+
 PLAIN = '''
 from torch import nn
 

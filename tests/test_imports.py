@@ -11,11 +11,12 @@ import cutlayer
 ROOT = Path(cutlayer.__file__).parent
 
 # From the ground up. A room may import itself, the rooms in its row, and what stands behind `GROUND`.
-GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "seeds", "units"}
+GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "seeding", "seeds", "units"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "interrupt": set(),
+    "seeding": set(),
     "files": {"errors"},
     "imports": {"errors"},
     "seeds": set(),
@@ -30,10 +31,10 @@ ALLOWED: dict[str, set[str]] = {
     "device": GROUND | {"codecs", "wire"},
     # What a run is made of.
     "rates": GROUND | {"analysis", "codecs", "wire"},
-    "tasks": GROUND,
+    "tasks": GROUND | {"codecs"},
     "data": GROUND,
     "models": GROUND,
-    "config": GROUND | {"codecs", "data", "rates", "wire"},
+    "config": GROUND | {"codecs", "data", "rates", "tasks", "wire"},
     # What both ends derive alike.
     "protocol": GROUND | {"codecs", "config", "data", "models", "rates", "split", "tasks", "wire"},
     # The parties.
@@ -50,11 +51,22 @@ ALLOWED: dict[str, set[str]] = {
     "onnx_export": GROUND
     | {"codecs", "config", "data", "device", "inference", "models", "protocol", "rates", "split", "tasks"}
     | {"training"},
+    # Loops of users' own.
+    "remote": GROUND | {"codecs", "data", "protocol", "split", "training", "wire"},
+    # What Python users call.
+    "api": GROUND
+    | {"aggregation", "client", "codecs", "config", "data", "models", "protocol", "server", "split", "tasks"}
+    | {"training", "wire"},
     # What is made of runs.
-    "tools": GROUND | {"codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
+    "tools": GROUND
+    | {"_native", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "reproduce": GROUND
-    | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tools", "training", "wire"},
-    "report": GROUND | {"config", "reproduce", "training", "wire"},
+    | {"analysis", "codecs", "config", "data", "models", "protocol", "split", "tasks", "tools", "training"}
+    | {"wire"},
+    "report": GROUND | {"config", "reproduce", "tasks", "training", "wire"},
+    "dashboard": GROUND | {"training", "wire"},
+    "integrations": GROUND
+    | {"codecs", "config", "data", "inference", "models", "protocol", "report", "split", "training", "wire"},
 }
 # The program may import everything: nothing imports it.
 PROGRAM = {"__init__", "__main__", "cli", "commands"}

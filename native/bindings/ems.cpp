@@ -39,6 +39,20 @@ void bind_ems(nb::module_& m) {
           nb::gil_scoped_release free;
           ems_quantize(at<float>(x), d, scale, n_levels, mark_from, at<uint8_t>(out), threads);
         });
+  m.def("ems_quantize_stochastically", [](Address x, size_t d, float scale, unsigned n_levels, uint64_t seed,
+                                          uint32_t stream, uint32_t section, Address out, int threads) {
+    nb::gil_scoped_release free;
+    ems_quantize_stochastically(at<float>(x), d, scale, n_levels, {seed, stream, section}, at<uint8_t>(out), threads);
+  });
+  m.def("ems_stochastic_tops", [](Address x, Address levels, size_t d, float scale, unsigned n_levels, uint64_t seed,
+                                  uint32_t stream, uint32_t section) {
+    std::vector<int64_t> found;
+    {
+      nb::gil_scoped_release free;
+      found = ems_stochastic_tops(at<float>(x), at<uint8_t>(levels), d, scale, n_levels, {seed, stream, section});
+    }
+    return bytes_of(std::string(reinterpret_cast<const char*>(found.data()), found.size() * sizeof(int64_t)));
+  });
   m.def("ems_fit_weights", [](Address levels, const Sizes& shape, const Sizes& fit, size_t parents, Address weights,
                               Address distance, Address parent, int threads) {
     nb::gil_scoped_release free;

@@ -73,6 +73,16 @@ inline size_t skip_zeros(const uint8_t* levels, size_t i, size_t d) {
 
 // Quantize with a dead zone. Magnitudes from `mark_from` on get the level `n_levels`.
 void ems_quantize(const float* x, size_t d, float scale, unsigned n_levels, float mark_from, uint8_t* out, int threads);
+// Stochastic rounding, for `rounding=stochastic`. `draw`: where the random words come from (FORMAT.md, "Randomness").
+struct Draw {
+  uint64_t seed;
+  uint32_t stream, section;
+};
+void ems_quantize_stochastically(const float* x, size_t d, float scale, unsigned n_levels, Draw draw, uint8_t* out,
+                                 int threads);
+// The levels of the marked elements, in order, with the signs of their elements.
+std::vector<int64_t> ems_stochastic_tops(const float* x, const uint8_t* levels, size_t d, float scale, unsigned n_levels,
+                                         Draw draw);
 // Quantize as in `ms`: levels are equal parts of topmin.
 void ems_quantize_evenly(const float* x, size_t d, double topmin, unsigned n_levels, bool nearest, uint8_t* out,
                          int threads);

@@ -64,6 +64,11 @@ struct Tile {
 
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned n_levels, float mark_from, uint8_t* out);
+  // Levels by stochastic rounding, with a random word for each element. Levels from n_levels on get the mark, n_levels.
+  void (*stochastic_levels)(const float* x, size_t n, float scale, unsigned n_levels, const uint32_t* words,
+                            uint8_t* out);
+  // The same without a limit to levels, which take the signs of their elements.
+  void (*stochastic_tops)(const float* x, const uint32_t* words, size_t n, float scale, int64_t* out);
   // Dot products of five rows with one. Integers below 32, n < 2^22.
   void (*dots5)(const uint8_t* a, const uint8_t* b, size_t n, uint32_t* out);
   double (*energy)(const float* x, size_t n);

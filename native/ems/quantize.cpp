@@ -25,6 +25,35 @@ void ems_quantize(const float* x, size_t d, float scale, unsigned n_levels, floa
   });
 }
 
+void ems_quantize_stochastically(const float* x, size_t d, float scale, unsigned n_levels, Draw draw, uint8_t* out,
+                                 int threads) {
+  for_chunks(d, threads, [&](size_t, size_t first, size_t count) {
+    uint32_t words[kSpan];
+    for (size_t i = first; i < first + count; i += kSpan) {
+      const size_t n = std::min(kSpan, first + count - i);
+      kernels().random(draw.seed, draw.stream, draw.section, i, n, words);
+      ems_kernels().stochastic_levels(x + i, n, scale, n_levels, words, out + i);
+    }
+  });
+}
+
+std::vector<int64_t> ems_stochastic_tops(const float* x, const uint8_t* levels, size_t d, float scale,
+                                         unsigned n_levels, Draw draw) {
+  std::vector<int64_t> found;
+  const uint8_t* const end = levels + d;
+  for (const uint8_t* at = levels; at < end; ++at) {
+    at = static_cast<const uint8_t*>(std::memchr(at, int(n_levels), size_t(end - at)));  // few levels are marks
+    if (!at) break;
+    const size_t i = size_t(at - levels);
+    uint32_t word;
+    int64_t level;
+    kernels().random(draw.seed, draw.stream, draw.section, i, 1, &word);
+    ems_kernels().stochastic_tops(x + i, &word, 1, scale, &level);
+    found.push_back(level);
+  }
+  return found;
+}
+
 double ems_energy(const float* x, size_t d, int threads) {
   std::vector<double> parts((d + kChunk - 1) / kChunk);
   for_chunks(d, threads, [&](size_t c, size_t i, size_t n) { parts[c] = ems_kernels().energy(x + i, n); });

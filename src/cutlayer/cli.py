@@ -6,21 +6,31 @@ from typing import Annotated
 import typer
 
 import cutlayer
-from cutlayer.commands import show
+from cutlayer.commands import doctor, new, show
 from cutlayer.commands.codecs import bench, codecs, files
-from cutlayer.commands.network import aggregate, certs, join, predict, serve, serve_inference
+from cutlayer.commands.help import Program
+from cutlayer.commands.network import (
+    aggregate,
+    certs,
+    dashboard,
+    hub,
+    join,
+    predict,
+    serve,
+    serve_inference,
+)
 from cutlayer.commands.reproduce import reproduce
 from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 from cutlayer.imports import missing
 
-app = typer.Typer(
+app = Program(
     name="cutlayer",
     help="Train and run neural networks that are split between clients and a server.",
     epilog="Try: cutlayer train, cutlayer bench, cutlayer COMMAND --help",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
 )
 
@@ -42,6 +52,8 @@ def _program(
 
 # In the order in which `cutlayer --help` lists them: from first steps to results.
 for command in (
+    new,
+    doctor,
     codecs,
     bench,
     files,
@@ -56,8 +68,10 @@ for command in (
     evaluate,
     predict,
     serve_inference,
+    dashboard,
     compare,
     export,
+    hub,
     report,
     reproduce,
     certs,

@@ -26,6 +26,7 @@
     ├── CutError                  a model cannot be cut there
     ├── ModelError                a model is unknown, or cannot be imported or built
     ├── DataError                 a data set is missing, damaged or does not fit
+    ├── TaskError                 a task is unknown, or does not fit the data or the model
     ├── LinkError                 a link (`100mbit,10ms`) is written wrongly
     ├── RecordError               a run's records are damaged
     ├── CheckpointError           a checkpoint is damaged, of another run, or cannot be written
@@ -138,6 +139,10 @@ class ModelError(CutlayerError, ValueError):
 
 class DataError(CutlayerError, ValueError):
     """A data set is missing, damaged, or does not fit the run."""
+
+
+class TaskError(CutlayerError, ValueError):
+    """A task is unknown, cannot be imported, or does not fit the data or the model's outputs."""
 
 
 class FileError(CutlayerError, OSError):

@@ -1,4 +1,4 @@
-"""The floating-point types that frames carry, without PyTorch: names, sizes and limits."""
+"""The types of numbers that frames carry, without PyTorch: floating-point ones and integers, and their limits."""
 
 from __future__ import annotations
 
@@ -35,13 +35,40 @@ class FloatType:
         return getattr(sys.modules.get("torch") or need("torch", "a tensor of PyTorch"), self.name)
 
 
+@dataclass(frozen=True)
+class IntegerType:
+    """A type of integers, or bool, by the name that PyTorch and NumPy give it."""
+
+    name: str
+    lowest: int
+    largest: int
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def in_numpy(self) -> Any:
+        """The NumPy dtype."""
+        return np.dtype(self.name)
+
+    @property
+    def in_torch(self) -> Any:
+        """The PyTorch dtype."""
+        return getattr(sys.modules.get("torch") or need("torch", "a tensor of PyTorch"), self.name)
+
+
 FLOAT32 = FloatType("float32", 4, 3.4028234663852886e38)
 FLOAT16 = FloatType("float16", 2, 65504.0)
 BFLOAT16 = FloatType("bfloat16", 2, 3.3895313892515355e38)
 FLOAT64 = FloatType("float64", 8, 1.7976931348623157e308)
 
-#: The types of tensors; a frame stores a type's place here.
+#: The types of tensors; a frame stores a type's place here, or behind these that of an integer type.
 DTYPES = (FLOAT32, FLOAT16, BFLOAT16, FLOAT64)
+INTEGERS = (
+    IntegerType("bool", 0, 1),
+    IntegerType("uint8", 0, 255),
+    *(IntegerType(f"int{bits}", -(1 << bits - 1), (1 << bits - 1) - 1) for bits in (8, 16, 32, 64)),
+)
 #: The types of values on the wire.
 VALUE_DTYPES = (FLOAT32, FLOAT16, BFLOAT16)
 VALUE_NAMES = tuple(kind.name for kind in VALUE_DTYPES)

@@ -16,7 +16,13 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.requested = False
+        self.calm = False
+        """Whether it was the program's own wish."""
         self._before: dict[signal.Signals, Any] = {}
+
+    def stop(self) -> None:
+        """Ask for the same as a signal does, but for a result instead of KeyboardInterrupt."""
+        self.requested = self.calm = True
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():

@@ -3,9 +3,11 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 
 import pytest
 import typer.main
+from typer.testing import CliRunner
 
 from cutlayer.cli import app
 
@@ -14,6 +16,8 @@ HEAVY = ("torch", "grpc", "numpy", "matplotlib", "sklearn", "cryptography", "cut
 
 PROGRAM = f"""
 import sys
+from typer.testing import CliRunner
+
 from cutlayer.cli import app
 for line in sys.stdin.read().splitlines():
     try:
@@ -42,6 +46,19 @@ def test_help_and_version_import_nothing_heavy() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage: cutlayer") == len(COMMANDS)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_is_shown_as_it_is_written(words: str) -> None:
+    shown = CliRunner().invoke(app, [*words.split(), "--help"], terminal_width=80).stdout
+    lines = [line.rstrip() for line in shown.splitlines()]
+    assert max(map(len, lines)) <= 80
+    assert "<bool>" not in shown, "a flag takes nothing"
+    assert "\b" not in shown
+    assert "......" not in shown.replace("…", "...")
+    assert not any(a == b == "" for a, b in pairwise(lines[2:-2])), "one blank line is enough"
+    for line in COMMANDS[words].splitlines():
+        assert f" {line}".rstrip() in lines, line
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -17,7 +17,7 @@ def test_the_paper_has_three_models_three_cuts_and_five_policies():
     found = recipes.names("paper/*")
     assert len(found) == 45
     assert "paper/vgg19-cifar10-medium-ms" in found
-    assert len(recipes.names("demo/digits-*")) == 3
+    assert len(recipes.names("demo/digits-*")) == 5
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     [
         (["train.epoch=3"], ["train.epoch: no such setting; did you mean 'epochs'?"]),
         (["trian.lr=1"], ["trian: no such setting; did you mean 'train'?"]),
-        (["x=1"], ["x: no such setting; there are: seed, model, data, train, codec, robust, link, output"]),
+        (["x=1"], ["x: no such setting; there are: seed, model, data, task, train, codec, robust, link"]),
         (["train.sync=often"], ["train.sync: expected 'step' or 'epoch', or a valid integer, not 'often'"]),
         (["train.lr=0"], ["train.lr: expected greater than 0, not 0"]),
         (["train.lr=nan"], ["train.lr: expected a finite number, not nan"]),
@@ -139,3 +139,24 @@ def test_a_directory_with_a_run_is_refused(tmp_path: Path) -> None:
     refuse_existing_run(tmp_path, resume=True)
     with pytest.raises(FileError, match=r"there is a run already\. Continue it with --resume"):
         refuse_existing_run(tmp_path, resume=False)
+
+
+def test_options_of_a_task_and_names_that_are_nearly_right(tmp_path: Path) -> None:
+    config = load(None, ["task.name=regression", "task.loss=huber", "task.delta=0.5"])
+    assert config.task.options == {"loss": "huber", "delta": 0.5}
+    (tmp_path / "c.toml").write_text(config.to_toml())
+    assert load(tmp_path / "c.toml") == config
+    assert "task" not in load(None, []).identity()
+    assert config.identity()["task"] == {"name": "regression", "loss": "huber", "delta": 0.5}
+    with pytest.raises(ConfigError, match="no task 'regresion'; did you mean 'regression'"):
+        load(None, ["task.name=regresion"])
+    with pytest.raises(ConfigError, match=r"task.loss: expected a number, a word or a truth value"):
+        load(None, ["task.loss=[1, 2]"])
+
+
+def test_settings_that_came_later_leave_the_identity_of_earlier_runs_alone() -> None:
+    plain = load(None, []).identity()
+    assert {"blocks", "heads", "patch"}.isdisjoint(plain["model"])
+    assert {"target", "features", "tokens", "context", "classes", "lazy"}.isdisjoint(plain["data"])
+    assert load(None, ["data.context=64"]).identity()["data"]["context"] == 64
+    assert load(None, ["data.lazy=true"]).identity() == plain

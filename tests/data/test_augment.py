@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cutlayer.data import AUGMENTATIONS, Augment, Dataset, Statistics
-from cutlayer.data.augment import crop_flip, resized_crop_flip
+from cutlayer.data.augment import crop_flip, resized_crop_flip, shift_flip
 from cutlayer.data.known_datasets import KNOWN, measure
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
@@ -40,23 +40,27 @@ def test_same_place_same_bits(name: str) -> None:
         assert torch.equal(first, other) == (augment.name == "none")
 
 
-def test_crop_flip_equals_a_loop_over_images() -> None:
+@pytest.mark.parametrize(
+    ("augment", "padding", "mode"), [(crop_flip, 4, "constant"), (shift_flip, 2, "reflect")]
+)
+def test_crops_and_shifts_equal_a_loop_over_images(augment, padding, mode) -> None:
     batch = images(200)
-    result = crop_flip(batch, None, generator("x", 0))
-    padded = torch.nn.functional.pad(batch, (4, 4, 4, 4))
+    result = augment(batch, None, generator("x", 0))
+    padded = torch.nn.functional.pad(batch.float(), (padding,) * 4, mode=mode).to(result.dtype)
+    places = range(2 * padding + 1)
     found = set()
     for image, source in zip(result, padded, strict=True):
         matches = {
             (top, left, flip)
-            for top in range(9)
-            for left in range(9)
+            for top in places
+            for left in places
             for flip in (False, True)
             if torch.equal(image.flip(2) if flip else image, source[:, top : top + 32, left : left + 32])
         }
         assert len(matches) == 1
         found |= matches
     # All places and both directions occur.
-    assert {top for top, _, _ in found} == {left for _, left, _ in found} == set(range(9))
+    assert {top for top, _, _ in found} == {left for _, left, _ in found} == set(places)
     assert {flip for _, _, flip in found} == {False, True}
 
 
@@ -124,9 +128,10 @@ def test_size_of_train_and_test() -> None:
 @pytest.mark.parametrize(
     ("name", "size", "message"),
     [
-        ("rotate", None, "choose from auto, none, crop-flip, resized-crop-flip"),
+        ("rotate", None, "choose from auto, none, crop-flip, shift-flip, resized-crop-flip"),
         ("none", 64, "cannot be cut to 64x64"),
-        ("crop-flip", 16, "keeps the size 32x32"),
+        ("crop-flip", 16, "'crop-flip' keeps the size 32x32"),
+        ("shift-flip", 16, "'shift-flip' keeps the size 32x32"),
     ],
 )
 def test_bad_settings(name: str, size: int | None, message: str) -> None:
@@ -135,4 +140,4 @@ def test_bad_settings(name: str, size: int | None, message: str) -> None:
 
 
 def test_known_data_sets_name_existing_augmentations() -> None:
-    assert {known.augmentation for known in KNOWN.values()} == set(AUGMENTATIONS)
+    assert {known.augmentation for known in KNOWN.values()} == set(AUGMENTATIONS) - {"shift-flip"}

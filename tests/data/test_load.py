@@ -28,11 +28,11 @@ def test_known_name_without_data_says_where_it_looked(tmp_path: Path) -> None:
 
 
 def test_folder_without_data(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("hello")
+    (tmp_path / "notes.rst").write_text("hello")
     with pytest.raises(DataError, match="no data set that can be read"):
         load(tmp_path)
     with pytest.raises(DataError, match="no data set that can be read"):
-        load(tmp_path / "notes.txt")
+        load(tmp_path / "notes.rst")
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_a_thousand_clients_of_a_skewed_draw() -> None:
 
 
 def test_spec_strings() -> None:
-    assert set(PARTITIONS) == {"even", "dirichlet", "shard"}
+    assert set(PARTITIONS) == {"even", "contiguous", "dirichlet", "shard"}
     by_name = partition("dirichlet:alpha=0.3", LABELS, 4, 7)
     assert all(torch.equal(a, b) for a, b in zip(by_name, dirichlet(LABELS, 4, 7, 0.3), strict=True))
 
@@ -103,7 +103,7 @@ def test_spec_strings() -> None:
         ("even:alpha=1", 4, "written like 'even'"),
         ("shard:shards=0", 4, "at least 1"),
         ("shard:shards=600", 4, "need 2400 samples, there are 1000"),
-        ("random", 4, "choose from even, dirichlet, shard"),
+        ("random", 4, "choose from even, contiguous, dirichlet, shard"),
     ],
 )
 def test_bad_specs(spec: str, clients: int, message: str) -> None:

@@ -31,6 +31,14 @@ SPECS = [
     "ems:levels=3,rounding=floor,values=float32",
     "ems:levels=100,values=bfloat16",
     "ems:error=0.05,transform=dct",
+    "ems:error=0.05,layout=tokens,rotation=pca,scales=channel",
+    "ems:step=0.7,rounding=stochastic",
+    "ems:levels=3,rounding=stochastic,scope=sample",
+    "splitfc:drop=0.5,bpe=4.0",
+    "fedlite:size=3,clusters=5,groups=2",
+    "slacc:low=2,high=4",
+    "c3sl:merge=2",
+    "uq:step=0.5",
 ]
 HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1]
 
@@ -48,7 +56,9 @@ def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
         x = torch.randn(shape, generator=generator)
         for spec in SPECS:
             frames += [cutlayer.codec(spec).encode(x), cutlayer.codec(spec).encode(x.abs())]
-    for shape in ((6, 4, 9, 7), (2, 8, 16, 16)) + (((15, 1, 17, 241), (11, 2, 64, 40)) if large else ()):
+    for shape in ((6, 4, 9, 7), (2, 8, 16, 16), (5, 14, 6)) + (
+        ((15, 1, 17, 241), (11, 2, 64, 40)) if large else ()
+    ):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(len(frames))).cumsum(-1) / 4
         for spec in (spec for spec in SPECS if spec.startswith("ems")):
             frames += [cutlayer.codec(spec).encode(x), cutlayer.codec(spec).encode(x.relu())]

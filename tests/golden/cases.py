@@ -29,6 +29,16 @@ SPECS = {
     "ems-40-sample": "ems:levels=40,scope=sample",
     "ems-bpe": "ems:bpe=2.5",
     "ems-error-bfloat16": "ems:error=0.03,values=bfloat16",
+    "ems-step": "ems:step=0.5",
+    "ems-stochastic": "ems:step=0.4,rounding=stochastic,seed=9",
+    "ems-stochastic-bpe-sample": "ems:bpe=4.0,rounding=stochastic,scope=sample,seed=10",
+    "ems-positions-float16": "ems:ratio=0.9,levels=1,rounding=floor",
+    "splitfc": "splitfc:drop=0.5,bpe=4.0,seed=12",
+    "fedlite": "fedlite:size=3,clusters=9,groups=2,seed=13",
+    "slacc": "slacc:low=2,high=5,groups=2",
+    "c3sl": "c3sl:merge=3,keys=14",
+    "uq": "uq:step=0.3",
+    "uq-bpe": "uq:bpe=2.5",
 }
 
 
@@ -48,6 +58,15 @@ def planes(signed: bool) -> Any:
     return ((wave if signed else wave.clip(min=0)) / 8).astype(np.float32)
 
 
+def tokens() -> Any:
+    """6 x 13 x 5 numbers with channels of different means and spreads, two of them alike, from integers."""
+    i = np.arange(390, dtype=np.int64).reshape(6, 13, 5)
+    noise = ((i * 2654435761 + 777) % 4294967296 >> 20) / 2048 - 1
+    noise[..., 1] += 2 * noise[..., 0]
+    x = noise * np.array([1, 2, 0.25, 4, 0.5]) + np.array([0, 3, -20, 1, 0.125])
+    return (np.round(x * 1024) / 1024).astype(np.float32)
+
+
 def cases() -> dict[str, tuple[str, Any]]:
     """All golden frames by file name."""
     return {
@@ -56,5 +75,21 @@ def cases() -> dict[str, tuple[str, Any]]:
         for kind in ("plain", "signed")
     } | {
         "v1-ems-error-dct-plain.cut": ("ems:error=0.02,transform=dct", planes(False)),
+        "v1-ems-tokens-channels.cut": ("ems:bpe=4.0,rotation=none", tokens()),
+        "v1-ems-tokens-axes.cut": ("ems:error=0.001,layout=tokens,rotation=pca", tokens().reshape(78, 5)),
+        "v1-ems-tokens-scales-sample.cut": (
+            "ems:step=0.5,layout=tokens,scales=channel,scope=sample",
+            tokens().reshape(1, 78, 5),
+        ),
         "v1-ems-bpe-dct-signed.cut": ("ems:bpe=12.0,transform=dct,values=float32", planes(True)),
+    }
+
+
+def integers() -> dict[str, Any]:
+    """Golden frames of integers by file name."""
+    i = np.arange(105).reshape(3, 5, 7)
+    return {
+        "v1-integers-bool.cut": i % 3 == 0,
+        "v1-integers-int64.cut": i * 37 % 101 - 50,
+        "v1-integers-uint8-constant.cut": np.full((4,), 200, np.uint8),
     }

@@ -15,6 +15,7 @@ if "blocked" in sys.argv:
 import numpy as np
 
 import cutlayer
+from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.errors import CutlayerError
 
 golden = Path(__file__).parent
@@ -34,6 +35,15 @@ for name, (codec, x) in cases.cases().items():
     out = np.empty_like(y)
     assert cutlayer.decode(frame, out=out) is out
     assert np.array_equal(out, y)
+    found[name] = hashlib.sha256(y.tobytes()).hexdigest()
+for name, x in cases.integers().items():
+    frame = (golden / name).read_bytes()
+    assert encode_integers(x) == frame, name
+    y = cutlayer.decode(frame)
+    assert (y.dtype, cutlayer.inspect(frame).dtype) == (x.dtype, x.dtype.name)
+    assert np.array_equal(x, y)
+    out = np.empty_like(x)
+    assert np.array_equal(cutlayer.decode(frame, out=out), x)
     found[name] = hashlib.sha256(y.tobytes()).hexdigest()
 for dtype in ("float16", "float64"):
     x = np.linspace(-1, 1, 24).astype(dtype).reshape(2, 3, 4)

@@ -12,7 +12,7 @@ import torch
 
 from cutlayer.codecs import codec
 from cutlayer.data import load
-from cutlayer.errors import RefusedError, UnreachableError
+from cutlayer.errors import LimitError, RefusedError, UnreachableError
 from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.inference.service import INFERENCE
 from cutlayer.wire.grpc.gate import PUSHBACK
@@ -95,6 +95,18 @@ def test_a_refusal_is_final(trained, code) -> None:
     ):
         model(images(1))
     assert asked == [1]
+
+
+def test_an_answer_larger_than_asked_for_takes_no_memory(trained) -> None:
+    # A frame of a few kilobytes can claim gigabytes.
+    claims = codec("sp:ratio=0.9999").encode(torch.ones(100_000, 10))
+    reply = message_class("PredictReply")(frame=claims)
+    with (
+        answering(lambda request, context: reply) as port,
+        RemoteModel(f"127.0.0.1:{port}", trained) as model,
+        pytest.raises(LimitError, match="claims 1,000,000 elements"),
+    ):
+        model(images(1))
 
 
 def test_a_server_that_restarts_is_found_again(trained) -> None:

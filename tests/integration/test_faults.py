@@ -91,10 +91,10 @@ def test_a_step_goes_on_without_clients_that_vanish(cluster, network, mode: str)
     def losses() -> list[float]:
         return [r["train_loss"] for r in cluster.records() if r["kind"] == "epoch"]
 
-    network.until(lambda: len(losses()) >= 12, "twelve epochs")
+    # Who is in which step depends on the machine, and so do losses; but the run goes on learning.
+    network.until(lambda: bool(losses()) and min(losses()) < 0.85 * losses()[0], "a loss that falls")
     server.send(signal.SIGINT)
     assert server.wait() == 130, server.text
-    assert losses()[11] < 0.9 * losses()[0]
     assert all(client.running for client in clients)
 
 

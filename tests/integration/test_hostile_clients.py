@@ -1,7 +1,9 @@
 """An admitted client that lies, with real processes: told why and disconnected, while the others go on."""
 
+import importlib
 import queue
 import re
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +14,8 @@ import torch
 
 from cutlayer.client.participant import Participant
 from cutlayer.codecs import codec
+from cutlayer.codecs.tensor_set.frame_set import join_frames, split_frames
+from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.messages.parse import unpack
@@ -46,10 +50,10 @@ def memory(pid: int) -> int:
 class Liar(threading.Thread):
     """A client with real data and a real connection, whose answers pass a function first."""
 
-    def __init__(self, port: int, client: int, lie: Lie) -> None:
+    def __init__(self, port: int, client: int, lie: Lie, models: Any = None) -> None:
         super().__init__(daemon=True)
         self._lie = lie
-        self.participant = Participant("digits", whole=True)
+        self.participant = Participant("digits", whole=True, models=models)
         self.events: queue.Queue[Any] = queue.Queue()
         self.connection = Connection(
             f"127.0.0.1:{port}", ClientSecurity(), claims=client, events=self.events, retry=5
@@ -161,6 +165,66 @@ def test_a_lie_costs_the_liar_its_place_and_nobody_else_anything(cluster, name: 
         assert reason in liar.told
     finally:
         liar.close()
+
+
+INDEXED = """
+import torch
+from torch import nn
+
+class Indexed(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.first, self.table, self.last = nn.Linear(64, 8), nn.Embedding(5, 8), nn.Linear(8, classes)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.last(self.first(x).tanh() + self.table(x.argmax(1) % 5))
+"""
+
+
+def integers(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Any], Message]:
+    def make(m: Smashed) -> Message:
+        frames = {name: bytes(frame) for name, frame in split_frames(m.body).items()}
+        name = next(name for name in frames if not codec_decode(frames[name]).is_floating_point())
+        frames[name] = encode_integers(change(codec_decode(frames[name])))
+        return Smashed(m.number, join_frames(frames))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "batching"),
+    [
+        (integers(lambda t: t + 10**6), "cannot use its integers", "per_client"),
+        (integers(lambda t: t + 10**6), "cannot use its integers", "fused"),
+        (integers(lambda t: t.int()), "of torch.int32; its batch", "per_client"),
+        (lambda m: Smashed(m.number, m.body[:4] + b"!" + m.body[5:]), "of version 33", "fused"),
+    ],
+)
+def test_lies_among_several_tensors(
+    cluster, monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], Message], told: str, batching: str
+) -> None:
+    (cluster.folder / "indexed_nets.py").write_text(INDEXED)
+    monkeypatch.syspath_prepend(cluster.folder)
+    name = "indexed_nets:Indexed"
+    settings = [f"model.name={name}", "model.cut=first", "train.epochs=1", "data.limit=60"]
+    server = cluster.serve(
+        *settings,
+        f"train.server_batching={batching}",
+        flags=("--straggler", "drop", "--quorum", "2", "--deadline", "20"),
+    )
+    module = importlib.import_module("indexed_nets")
+    liar = Liar(cluster.port, 2, instead(Smashed, change), {name: module.Indexed})
+    honest = [cluster.join(number, "--allow-model", name) for number in range(2)]
+    try:
+        assert server.wait() == 0, server.text
+        assert [client.wait() for client in honest] == [0, 0]
+        liar.join(20)
+        assert told in liar.told
+        assert "Traceback" not in server.text
+    finally:
+        liar.close()
+        monkeypatch.delitem(sys.modules, "indexed_nets")
 
 
 def only_once(lie: Lie) -> Lie:

@@ -20,15 +20,25 @@ SMALL = {
     "vgg19": {"image_size": 32, "in_channels": 3},
     "resnet18": {"image_size": 16, "in_channels": 3},
     "resnet34": {"image_size": 65, "in_channels": 3},  # the stem for large images
+    "airbench": {"image_size": 16, "in_channels": 3},
+    "airbench-bf16": {"image_size": 16, "in_channels": 3},
     "tiny": {"image_size": 8, "in_channels": 1},
+    "gpt": {"context": 6, "vocabulary": 5, "options": {"blocks": 3, "heads": 2}},
+    "mlp": {"in_channels": 6},
+    "vit": {"image_size": 8, "in_channels": 3, "options": {"blocks": 2, "heads": 2}},
 }
 
 
 def small(name: str) -> tuple[nn.Module, torch.Tensor]:
     settings = SMALL[name]
-    size = settings["image_size"]
     torch.manual_seed(1)
-    x = torch.randn(2, settings["in_channels"], size, size)
+    if "context" in settings:
+        x = torch.randint(5, (2, settings["context"]))
+    elif "image_size" not in settings:
+        x = torch.randn(2, settings["in_channels"])
+    else:
+        size = settings["image_size"]
+        x = torch.randn(2, settings["in_channels"], size, size)
     return build(name, classes=5, width=4, **settings), x
 
 
@@ -46,10 +56,10 @@ def test_every_model_is_tried() -> None:
 def test_cut_at_any_point_equals_the_whole(name: str, training: bool) -> None:
     """Outputs, gradients and running statistics to the bit, with only tensors handed over."""
     original, x = small(name)
-    labels = torch.tensor([0, 3])
+    labels = torch.tensor([0, 3]).repeat_interleave(x.shape[1]) if name == "gpt" else torch.tensor([0, 3])
     whole = copy.deepcopy(original).train(training)
     expected = whole(x)
-    F.cross_entropy(expected, labels).backward()
+    F.cross_entropy(expected.reshape(-1, 5), labels).backward()
     gradients = {n: p.grad for n, p in whole.named_parameters()}
     assert every_cut(name)
     for point in every_cut(name):
@@ -58,8 +68,9 @@ def test_cut_at_any_point_equals_the_whole(name: str, training: bool) -> None:
         sent = client(x)
         received = sent.detach().clone().requires_grad_()
         output = server(received)
-        F.cross_entropy(output, labels).backward()
-        sent.backward(received.grad)
+        F.cross_entropy(output.reshape(-1, 5), labels).backward()
+        if sent.requires_grad:  # a fixed stem alone has nothing to learn
+            sent.backward(received.grad)
         assert tuple(sent.shape[1:]) == point.shape, point.name
         assert torch.equal(output, expected), point.name
         assert all(torch.equal(p.grad, gradients[n]) for n, p in model.named_parameters())
@@ -110,6 +121,20 @@ def test_tiny_cuts() -> None:
     assert shapes == [(64, 8, 8), (64, 4, 4), (128, 4, 4)]
 
 
+def test_airbench_cuts_and_stem() -> None:
+    model = build("airbench", classes=10, width=4)
+    points = {p.name: p.shape for p in cut_points(model, torch.zeros(1, 3, 32, 32))}
+    shapes = [points[cut_module("airbench", at)] for at in Cuts._fields]
+    assert shapes == [(4, 15, 15), (16, 7, 7), (16, 3, 3)]
+    filters = model.get_buffer("stem.weight")
+    assert torch.equal(filters[12:], -filters[:12])
+    products = filters[:12].flatten(1) @ filters[:12].flatten(1).T
+    assert torch.allclose(products, torch.diag(products.diagonal()), atol=1e-4), "orthogonal directions"
+    assert "stem.weight" not in dict(model.named_parameters()), "the stem is not trained"
+    grey = build("airbench", classes=10, width=4, in_channels=1, image_size=16)
+    assert grey.get_buffer("stem.weight").shape == (8, 1, 2, 2)
+
+
 # Known sizes of the models in the literature, with 10 classes (VGG19, ResNet18) and 1000.
 @pytest.mark.parametrize(
     ("name", "size", "classes", "parameters"),
@@ -136,9 +161,30 @@ def test_resnet_names_are_the_usual_ones() -> None:
 def test_u_shape_keeps_the_last_layer(name: str) -> None:
     model, x = small(name)
     head, body, tail = (p.eval() for p in cut(model, at=(cut_module(name, "medium"), "fc")))
-    assert list(tail.state_dict()) == ["fc.weight", "fc.bias"]
+    assert list(tail.state_dict()) == [n for n in model.state_dict() if n.startswith("fc.")]
     with torch.no_grad():
         assert torch.equal(tail(body(head(x))), model(x))
+
+
+def test_options_of_transformers() -> None:
+    model = build("gpt", classes=7, vocabulary=9, width=8, context=4, options={"blocks": 2, "heads": 2})
+    assert model.get_parameter("embedding.token.weight").shape == (9, 8)
+    assert [name for name, _ in model.named_children()] == ["embedding", "block1", "block2", "norm", "fc"]
+    assert model(torch.zeros(3, 4, dtype=torch.int64)).shape == (3, 4, 7)
+    with pytest.raises(ModelError, match=r"model.blocks: tiny has no such option; it has none"):
+        build("tiny", classes=2, options={"blocks": 2})
+    with pytest.raises(ModelError, match="width of 8 cannot be shared by 3 heads"):
+        build("gpt", classes=7, width=8, context=4, options={"heads": 3})
+    with pytest.raises(ModelError, match="no whole patches of 5"):
+        build("vit", classes=7, width=8, image_size=8, options={"patch": 5})
+
+
+def test_gpt_does_not_look_ahead() -> None:
+    model, x = small("gpt")
+    other = x.clone()
+    other[:, -1] = (x[:, -1] + 1) % 5
+    assert torch.equal(model(x)[:, :-1], model(other)[:, :-1])
+    assert not torch.equal(model(x)[:, -1], model(other)[:, -1])
 
 
 def test_seed_alone_decides_the_weights() -> None:
@@ -289,3 +335,9 @@ def test_a_factory_that_is_at_hand_needs_no_import() -> None:
     assert not isinstance(build("tiny", classes=3, allowed=given), nn.Identity)
     with pytest.raises(ModelError, match="has no cut 'deep'"):
         cut_module("mine", "deep")
+
+
+@pytest.mark.parametrize("width", [5_000, 1 << 40])
+def test_a_model_that_would_exhaust_memory_is_not_built_at_a_servers_word(width: int) -> None:
+    with pytest.raises(ModelError, match=f"width {width} (has .* parameters; at most|cannot be built)"):
+        build("resnet18", classes=10, width=width, allowed=AllowedModels())

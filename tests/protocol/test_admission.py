@@ -163,3 +163,70 @@ def test_what_a_run_keeps_of_its_data_is_never_more_than_was_checked() -> None:
     assert [len(part) for part in data.parts] == [100, 1 << 24]
     assert sum(part.untyped_storage().nbytes() for part in data.parts) < 1000
     assert len(data.train) == 1
+
+
+def text(**changes: Any) -> Any:
+    """What an honest client with text says."""
+    form = {"dtype": "int64", "shape": [16], "values": 65}
+    fields = {
+        "classes": 65, "class_names": [], "shape": [16], "pixels": False, "mean": [], "std": [],
+        "inputs": [form], "target": form, "container": "tensor",
+    }  # fmt: skip
+    return ready(**fields | changes)
+
+
+def table(**changes: Any) -> Any:
+    """What an honest client with a table says: its features are not from 0 to 1."""
+    fields = {
+        "classes": 1, "class_names": [], "shape": [2], "pixels": False, "mean": [1e5, -3.0],
+        "std": [2e4, 1.0],
+        "inputs": [{"dtype": "float32", "shape": [2]}], "target": {"dtype": "float32"}, "container": "tensor",
+    }  # fmt: skip
+    return ready(**fields | changes)
+
+
+def test_data_of_any_form_fit_if_they_are_alike() -> None:
+    for honest in (text, table):
+        check = fits()
+        assert check(0, honest(), {}) == {}
+        assert check(1, honest(samples=7), {0: honest()}) == {}
+    with pytest.raises(NotNowError, match="shape"):
+        fits()(1, table(), {0: text()})
+    other = {"dtype": "int64", "shape": [16], "values": 66}
+    with pytest.raises(NotNowError, match=r"number of classes|inputs"):
+        fits()(1, text(inputs=[other]), {0: text()})
+
+
+TOKENS = {"dtype": "int64", "shape": [16], "values": 65}
+
+
+@pytest.mark.parametrize(
+    ("made", "changes", "said"),
+    [
+        (text, {"container": "list"}, "a tensor, a tuple or a dict"),
+        (text, {"inputs": []}, "0 inputs"),
+        (text, {"inputs": [TOKENS] * 2, "container": "tensor"}, "2 inputs"),
+        (text, {"inputs": [TOKENS] * 2, "container": "tuple"}, "two inputs have the same name"),
+        (text, {"inputs": [TOKENS | {"name": str(i)} for i in range(20)], "container": "dict"}, "20 inputs"),
+        (text, {"inputs": [TOKENS | {"dtype": "object"}]}, "no tensor has such a dtype"),
+        (text, {"inputs": [TOKENS | {"shape": [17]}]}, "another shape"),
+        (text, {"inputs": [TOKENS | {"values": 1 << 30}]}, "number of values"),
+        (text, {"inputs": [TOKENS | {"name": "\x1b[2J"}]}, "name or the number"),
+        (text, {"target": TOKENS | {"shape": [0]}}, r"cannot have the shape \[0\]"),
+        (text, {"target": TOKENS | {"shape": [1 << 23]}}, "more than"),
+        (text, {"target": TOKENS | {"values": 0}}, "outputs"),
+        (text, {"classes": 64}, "64 classes, but targets that need 65 outputs"),
+        (text, {"shape": [1 << 15], "inputs": [TOKENS | {"shape": [1 << 15]}]}, "sequences of 32,768 tokens"),
+        (text, {"target": TOKENS | {"dtype": "int32"}}, "targets are int64, bool or float32"),
+        (text, {"classes": 1, "target": {"dtype": "int64", "values": 0}}, "outputs"),
+        (table, {"target": {"dtype": "float32", "shape": [1 << 17]}}, "outputs"),
+        (table, {"classes": 3, "target": {"dtype": "float32", "shape": [4]}}, "outputs"),
+        (table, {"mean": [1e13, 0.0]}, "mean of a channel"),
+        (table, {"std": [0.0, 1.0]}, "standard deviation"),
+        (table, {"mean": [math.nan, 0.0]}, "mean of a channel"),
+        (table, {"classes": 3, "target": {"dtype": "int64", "values": 3}}, "need no further description"),
+    ],
+)
+def test_forms_that_cannot_be_are_refused(made: Any, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(RefusedError, match=said):
+        fits()(0, made(**changes), {})

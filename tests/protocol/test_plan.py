@@ -98,3 +98,10 @@ def test_warm_up_rises_with_each_step() -> None:
     assert found[:8] == pytest.approx([0.1 * i / 8 for i in range(1, 9)])
     assert found[8:] == [0.1] * 4
     assert math.isclose(rates(4, epochs=2, warmup_epochs=0, schedule="constant")[0], 0.1)
+
+
+def test_linear_falls_with_each_step_from_the_top_of_the_warm_up() -> None:
+    found = rates(4, epochs=3, schedule="linear", warmup_epochs=1)
+    assert found[:4] == pytest.approx([0.025, 0.05, 0.075, 0.1])
+    assert found[4:] == pytest.approx([0.1 * i / 9 for i in range(8, 0, -1)])
+    assert rates(2, epochs=1, schedule="linear") == pytest.approx([0.1 * 2 / 3, 0.1 / 3])

@@ -1,7 +1,9 @@
 import xml.etree.ElementTree as ET
 from dataclasses import replace
+from pathlib import Path
 
-from cutlayer.report.palette import DARK, LIGHT, Palette
+from cutlayer.report.find_results import find_results
+from cutlayer.report.palette import DARK, LIGHT, MARKERS, Palette
 from cutlayer.report.svg import draw
 from cutlayer.reproduce.policies import PAPER
 from cutlayer.reproduce.results import Result
@@ -72,9 +74,32 @@ def test_every_policy_of_the_paper_has_a_colour_and_a_marker_of_its_own() -> Non
     palette = Palette()
     assert len({palette.colour(name) for name in PAPER}) == len(PAPER)
     assert len({palette.marker(name) for name in PAPER}) == len(PAPER)
+    assert len(set(LIGHT)) == len(set(DARK)) == len(set(MARKERS)) == len(LIGHT)
     both = {(palette.colour(str(i)), palette.marker(str(i))) for i in range(50)}
     assert len(both) == 50, "when colours come round again, markers differ"
     assert 0 not in {colour for colour, _ in both}, "ink is for the baseline"
+
+
+def test_two_series_of_one_plot_share_neither_colour_nor_marker() -> None:
+    plots = [
+        [*PAPER, *(f"ours {i}" for i in range(10))],
+        ["QU", "EMS", "ours 3"],
+        ["a", "EMS", "b", "ours 9"],
+    ]
+    palette = Palette(plots)
+    for names in plots:
+        assert len({palette.colour(name) for name in names}) == len(names)
+        assert len({palette.marker(name) for name in names}) == len(names)
+    assert palette.colour("QU") == palette.colour("QU(3)"), "one method looks the same at every rate"
+
+
+def test_so_it_is_in_all_committed_results() -> None:
+    results = find_results([Path(__file__).parents[2] / "experiments" / "results"])
+    plots = [[series.name for series in plot.series] for result in results for plot in result.plots]
+    palette = Palette(plots)
+    for names in plots:
+        looks = {(palette.colour(name), palette.marker(name)) for name in names}
+        assert len(looks) == len({palette.colour(name) for name in names}) == len(set(names)), names
 
 
 def brightness(colour: str) -> float:

@@ -14,6 +14,8 @@ from cutlayer.reproduce.scales import Scale
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 VIEWS = {"convergence": accuracy.findings, "traffic": traffic.findings}
+# The laptop's grid, and other grids in folders of their own, as `testbed`.
+GRIDS = [RESULTS, *sorted(path.parent for path in RESULTS.glob("*/convergence"))]
 MODULES = {"error": "error", "bounds": "bounds", "time": "speed", "bias": "bias"}
 
 
@@ -35,9 +37,10 @@ def test_verdicts_and_tables_follow_from_the_records(name, tmp_path, monkeypatch
     assert not committed.provenance["modified"]
 
 
+@pytest.mark.parametrize("folder", GRIDS, ids=lambda folder: folder.name)
 @pytest.mark.parametrize("name", VIEWS)
-def test_tables_of_training_runs_follow_from_the_runs(name):
-    committed, found = read(RESULTS / name), VIEWS[name](RESULTS)
+def test_tables_of_training_runs_follow_from_the_runs(name, folder):
+    committed, found = read(folder / name), VIEWS[name](folder)
     again = Result(name, committed.scale, found.title, found.claims, found.tables, found.plots).to_json()
     for part in ("title", "claims", "tables", "plots"):
         assert again[part] == committed.to_json()[part], "run: cutlayer reproduce " + name

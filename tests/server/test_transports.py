@@ -102,6 +102,7 @@ class Threads:
         ["train.mode=relay"],
         U,
         ["train.sync=2"],
+        ["train.sync=2", "train.share_differences=true", "codec.sync=qu:bits=6"],
     ],
     ids=lambda s: " ".join(s) or "parallel",
 )
@@ -122,7 +123,7 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
     threads = Threads(workers)
     try:
         plan = make_plan(config.train, [len(part) for part in data.parts])
-        task, codecs = make_task(data.train), make_codecs(config)
+        task, codecs = make_task(config, data.train), make_codecs(config)
         server = SplitServer(
             make_server(config, prepare_model(config, data.train)[1], task),
             plan,

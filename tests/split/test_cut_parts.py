@@ -122,7 +122,10 @@ def test_several_inputs_enter_with_the_client() -> None:
     model, x, y = Pair(), torch.randn(2, 3), torch.randn(2, 2)
     client, server = cut(model, at="join")
     assert torch.equal(server(client(x, y)), model(x, y))
-    assert [p.name for p in cut_points(model, (x, y))] == ["join"]
+    assert [p.name for p in cut_points(model, (x, y))] == ["b", "join"]
+    client, server = cut(model, at="b")
+    assert server.inputs == ("a", "b")
+    assert torch.equal(server(client(x, y)), model(x, y))
 
 
 def test_a_part_can_be_cut_again(skip_net: Callable[[], nn.Module]) -> None:

@@ -1,5 +1,8 @@
 """The straight-through cut layer."""
 
+import copy
+import pickle
+
 import pytest
 import torch
 from torch import nn
@@ -88,6 +91,104 @@ def test_half_precision_passes() -> None:
     assert x.grad.dtype == torch.bfloat16
 
 
-def test_a_string_is_not_a_codec() -> None:
-    with pytest.raises(InputError, match=r"cutlayer\.codec"):
-        cutlayer.CutLayer(up="ms")  # type: ignore[arg-type]
+def test_a_number_is_not_a_codec() -> None:
+    with pytest.raises(InputError, match="down must be a codec, a spec such as"):
+        cutlayer.CutLayer(up=None, down=3)  # type: ignore[arg-type]
+
+
+def through(layer: nn.Module) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(6, 32), nn.ReLU(), layer, nn.Linear(32, 2))
+
+
+def gradients(model: nn.Module, loss: torch.Tensor) -> list[torch.Tensor]:
+    model.zero_grad()
+    loss.backward()
+    return [p.grad.clone() for p in model.parameters()]
+
+
+@pytest.mark.parametrize("spec", ["ems:bpe=1.0", "rt:ratio=0.5,alpha=0.5"])
+def test_it_compiles_whole_and_computes_the_same(spec: str) -> None:
+    x = torch.randn(8, 6)
+    layer = cutlayer.CutLayer(up=cutlayer.codec(spec), down=cutlayer.codec("qu:bits=8"))
+    model = through(layer)
+    compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+    for call in range(3):
+        expected = gradients(model, model(x).square().sum())
+        layer.calls = call
+        found = gradients(model, compiled(x).square().sum())
+        assert layer.calls == call + 1
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert layer.last_up.bytes < layer.last_up.raw_bytes
+    assert torch.equal(compiled.eval()(x), model.eval()(x))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize(
+    "codecs", [("rt:ratio=0.5,alpha=0.5", "qu:bits=2,rounding=stochastic"), ("ms", "ms")]
+)
+def test_checkpointing_encodes_again_what_was_encoded(codecs: tuple[str, str], reentrant: bool) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    batches = [torch.randn(4, 6, requires_grad=True) for _ in range(2)]
+    found = []
+    for again in (False, True):
+        layer = cutlayer.CutLayer(*codecs, seed=5)
+        model = through(layer)
+        for _ in range(2):
+            outputs = [checkpoint(model, x, use_reentrant=reentrant) if again else model(x) for x in batches]
+            # Both batches are under way at a time, and nothing else moves the generator on.
+            found.append(gradients(model, sum(y.square().sum() for y in outputs)))
+        assert layer.calls == 4
+    for plain, checkpointed in zip(found[:2], found[2:], strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(plain, checkpointed, strict=True))
+
+
+def test_a_gradient_that_overflows_skips_the_step_of_a_scaler() -> None:
+    layer = cutlayer.CutLayer(up="qu:bits=8", down="qu:bits=8")
+    model = through(layer)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**127)
+    before = [p.clone() for p in model.parameters()]
+    scaler.scale(model(torch.randn(4, 6)).square().sum() * 1e6).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    assert layer.overflows == 1
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), before, strict=True))
+    assert scaler.get_scale() == 2.0**126
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    optimizer.zero_grad()
+    scaler.scale(model(torch.randn(4, 6)).square().sum()).backward()
+    scaler.step(optimizer)
+    assert layer.overflows == 1
+    assert not torch.equal(next(model.parameters()), before[0])
+
+
+def test_specs_are_taken_as_well_as_codecs() -> None:
+    layer = cutlayer.CutLayer(up="ms", down="qu:bits=4")
+    assert layer.up == cutlayer.codec("ms")
+    assert layer.down == cutlayer.codec("qu:bits=4")
+    with pytest.raises(cutlayer.errors.SpecError, match="no codec 'mss'"):
+        cutlayer.CutLayer(up="mss")
+
+
+def test_it_is_copied_and_pickled() -> None:
+    layer = cutlayer.CutLayer(up="rt:ratio=0.5,alpha=0.5", seed=7)
+    x = torch.rand(4, 100)
+    layer(x)
+    copies = [copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))]  # noqa: S301, our own
+    expected = layer(x)
+    for other in copies:
+        assert torch.equal(other(x), expected)
+        assert torch.equal(torch.compile(other, backend="aot_eager")(x), layer(x))
+        layer.calls -= 1
+
+
+def test_several_tensors_cross_by_name() -> None:
+    layer = cutlayer.CutLayer(up="qu:bits=8")
+    x = {"hidden": torch.randn(3, 4), "mask": torch.tensor([True, False]), "skip": torch.randn(3, 9)}
+    y = layer(x)
+    assert list(y) == list(x)
+    assert y["mask"] is x["mask"]
+    assert torch.equal(y["skip"], cutlayer.decode(layer.up.encode(x["skip"])))
+    assert layer.last_up.raw_bytes == 4 * (12 + 27)

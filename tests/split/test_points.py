@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from cutlayer.errors import CutError
-from cutlayer.split import CutPoint, cut_points
+from cutlayer.split import CutPoint, CutTensor, cut_points
 
 
 def test_convolutions_by_hand() -> None:
@@ -97,7 +97,9 @@ def test_only_tensors_that_a_codec_can_carry_are_listed() -> None:
             return x.sum()
 
     points = cut_points(Odd(), torch.zeros(2, 3))
-    assert [(p.name, p.shape) for p in points] == [("embed", (3, 4)), ("back", (3, 4))]
+    assert [(p.name, p.shape) for p in points] == [("embed", (3, 4)), ("back", (3, 4)), ("fc", (3, 2))]
+    assert points[-1].others == (CutTensor("back", (3, 4)),)
+    assert points[-1].elements == 6 + 12
 
 
 def test_running_statistics_and_mode_are_untouched() -> None:

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from cutlayer.tasks import Metric
 from cutlayer.training import progress
 from cutlayer.training.progress_bar import LogLines, ProgressBar, progress_bar
 from cutlayer.training.run_metrics import RunMetrics
@@ -137,3 +138,12 @@ def test_a_label_with_brackets_is_no_markup():
 )
 def test_units(function, value, text):
     assert function(value) == text
+
+
+def test_metrics_of_any_task_are_shown_by_name() -> None:
+    metrics = (Metric("mean_iou", percent=True), Metric("mse", higher=False), Metric("more", minor=True))
+    shown = RunMetrics(2, 4, 0, metrics)
+    assert "iou" not in shown.summary()
+    shown.epoch({"global_step": 2, "mean_iou": 0.5, "mse": 0.012345, "more": 1.0})
+    assert "mean iou 50.00%  mse 0.01235" in shown.summary()
+    assert "more" not in shown.summary()

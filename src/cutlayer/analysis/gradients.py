@@ -12,7 +12,10 @@ from torch.nn import functional as F
 
 from cutlayer.codecs import Codec
 from cutlayer.errors import InputError
+from cutlayer.seeding import seeded
 from cutlayer.split import CutLayer
+from cutlayer.split.tensors import Inputs, call
+from cutlayer.split.vectors import device_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -73,7 +76,7 @@ class Probe:
     def __init__(
         self,
         parts: Sequence[nn.Module],
-        images: Tensor,
+        images: Inputs,
         labels: Tensor,
         *,
         loss: Loss = F.cross_entropy,
@@ -88,9 +91,8 @@ class Probe:
             {f"{number}/{name}": p for name, p in part.named_parameters() if p.requires_grad}
             for number, part in enumerate(self._parts)
         ]
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            torch.default_generator.manual_seed(seed)
-            self.smashed: Tensor = self._parts[0](images)
+        with seeded(seed, device_of(*parts)), torch.enable_grad():
+            self.smashed: Tensor = call(self._parts[0], images)
         """The smashed data of the batch."""
 
     def gradient(self, up: Codec | None = None, down: Codec | None = None, *, seed: int = 0) -> Gradient:
@@ -102,9 +104,8 @@ class Probe:
         first = CutLayer(up, down, seed=seed)
         second = CutLayer(down, up, seed=seed + 1)
         parameters = [p for names in self._names for p in names.values()]
-        with torch.random.fork_rng(devices=[]), torch.enable_grad():
-            # Dropout and the like are not to be compared: they get the same random numbers each time.
-            torch.default_generator.manual_seed(self._seed + 1)
+        # Dropout and the like are not to be compared: they get the same random numbers each time.
+        with seeded(self._seed + 1, self.smashed.device), torch.enable_grad():
             received = first(self.smashed)
             out = self._parts[1](received)
             if len(self._parts) == 3:

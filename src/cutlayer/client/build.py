@@ -8,6 +8,7 @@ from cutlayer.data.federated import FederatedData
 from cutlayer.protocol.build import make_codecs, make_task
 from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
+from cutlayer.tasks import Task
 
 
 def build_client(
@@ -16,11 +17,15 @@ def build_client(
     client: int,
     half: ClientHalf,
     *,
+    task: Task | None = None,
     evaluator: bool = False,
     rate: Rate | None = None,
 ) -> SplitClient:
-    """The client of that number. Of all data it keeps its own part, and the test set as evaluator."""
-    codecs, task = make_codecs(config), make_task(data.train)
+    """The client of that number. Of all data it keeps its own part, and the test set as evaluator.
+
+    Without `task`, it is a built-in one.
+    """
+    codecs, task = make_codecs(config), task or make_task(config, data.train)
     sampler = Sampler(
         data.parts[client],
         config.train.batch_size,

@@ -6,19 +6,21 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from cutlayer.data import Augment, Dataset
+from cutlayer.data import Augment, DataSource
 from cutlayer.errors import MessageError
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.client import ClientHalf, ClientModel
-from cutlayer.tasks.base import Task
-from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed
+from cutlayer.split.tensors import main_output, to_device
+from cutlayer.tasks import Task
+from cutlayer.tasks.classification import Classification
+from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed, Sums
 
 
 class Evaluator:
     """Runs test batches through a copy of the client's half, so that training never notices."""
 
     def __init__(
-        self, half: ClientHalf, task: Task, codecs: RunCodecs, test: Dataset, augment: Augment
+        self, half: ClientHalf, task: Task, codecs: RunCodecs, test: DataSource, augment: Augment
     ) -> None:
         self.task = task
         self.codecs = codecs
@@ -40,10 +42,10 @@ class Evaluator:
         if not 0 <= message.first < message.last <= len(self.test):
             raise MessageError(f"samples {message.first} to {message.last} of a test set of {len(self.test)}")
         half = self._copy()
-        span = slice(message.first, message.last)
-        targets = self.test.labels[span]
-        smashed = half.model.head(self.augment.test(self.test.images[span]))
-        frame = self.codecs.up_evaluation.encode(smashed)
+        inputs, targets = self.test.batch(torch.arange(message.first, message.last))
+        inputs = to_device(self.augment.test(inputs), half.model.device)
+        smashed = half.model.run(half.model.head, inputs)
+        frame = self.codecs.encode_evaluation(self.codecs.up, smashed)
         if half.model.tail is not None:
             self._open = (message.number, targets)
             return [Smashed(message.number, frame)]
@@ -57,18 +59,24 @@ class Evaluator:
         return self._open is not None and self._open[0] == number
 
     @torch.no_grad()
-    def score(self, message: Smashed) -> Scores:
+    def score(self, message: Smashed) -> Scores | Sums:
         """U-shape: what the tail makes of the server's activations."""
-        tail = self._copy().model.tail
+        model = self._copy().model
+        tail = model.tail
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = tail(self.codecs.decode(message.body))
-        return Scores(message.number, len(targets), *self.task.score(outputs, targets))
+        outputs = main_output(model.run(tail, self.codecs.decode_cut(message.body)))
+        sums = self.task.sums(outputs, targets.to(outputs.device))
+        if isinstance(self.task, Classification):
+            loss, top1, top5 = sums
+            return Scores(message.number, len(targets), loss, int(top1), int(top5))
+        return Sums(message.number, Sums.pack_values(sums), len(targets))
 
     def _copy(self) -> ClientHalf:
         if self._half is None:
-            model = ClientModel([copy.deepcopy(part) for part in self._source.parts])
+            # Together: they may share weights.
+            model = ClientModel(copy.deepcopy(self._source.parts), rule=self._source.rule)
             model.head.eval()
             if model.tail is not None:
                 model.tail.eval()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -60,9 +59,6 @@ class Participates(Protocol):
 
     def exchange_codecs(self) -> Any:
         """The run's codecs, for shares of other clients."""
-
-    def undisturbed(self) -> AbstractContextManager[Any]:
-        """A context in which the process's own random numbers are not touched."""
 
 
 class _TaggedQueue:
@@ -255,7 +251,7 @@ def join(
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Participation:
     """Take part until the run is complete. Raises what keeps this client from taking part."""
-    with participant.undisturbed(), Interrupt() as interrupt:
+    with Interrupt() as interrupt:
         client = NetworkClient(
             address,
             participant,

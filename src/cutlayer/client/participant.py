@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -15,17 +14,28 @@ from cutlayer.aggregation.robust import MeanRule
 from cutlayer.client.build import build_client
 from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
-from cutlayer.data import Augment, Dataset, Statistics, load, load_both, partition
+from cutlayer.data import Augment, DataSource, Statistics, load, load_both, partition_data
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import DataError, RefusedError
 from cutlayer.models import AllowedModels, Factory
 from cutlayer.protocol.admission import statistics_problem
-from cutlayer.protocol.build import make_client, make_codecs, prepare_model, vector_sizes
+from cutlayer.protocol.build import (
+    load_settings,
+    make_client,
+    make_codecs,
+    make_task,
+    prepare_model,
+    vector_sizes,
+)
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
+from cutlayer.protocol.objects import MakeTask
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
+from cutlayer.split.client import MakeOptimizer
+from cutlayer.tasks import AllowedTasks, Task
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.types import Message
 
@@ -47,23 +57,40 @@ class Participant:
         rate: str | None = None,
         allow_models: Iterable[str] = (),
         models: Mapping[str, Factory] | None = None,
+        allow_tasks: Iterable[str] = (),
+        tasks: Mapping[str, Task | Callable[..., Task]] | None = None,
+        lazy: bool = False,
+        data: tuple[DataSource, DataSource] | None = None,
+        make_task: MakeTask | None = None,
+        make_optimizer: MakeOptimizer | None = None,
+        device: str = "cpu",
     ) -> None:
         """`rate` narrows or widens the bounds of the rate for this client, where clients choose.
 
         The server names the model. One that is not built in is imported only if `allow_models` has its name,
         as `package.module:factory`; `models` has functions and classes to take for the names that it gives.
+        For the task, `allow_tasks` and `tasks` say the same. `lazy` reads samples as they are needed.
+        `data` are the client's own, train and test, where they are at hand; `make_task` and `make_optimizer`
+        are needed if the server's run has its own, too. `device` is where this client computes.
         """
+        resolve_device(device)  # before anything is loaded
+        self.device = device
         self.source = source
         self.root = root
         self.whole = whole
         self.cache = cache
         self.bounds = None if rate is None else RateBounds.parse(rate)
+        self.lazy = lazy
         self._allowed = AllowedModels.of(tuple(allow_models), models)
+        self._allowed_tasks = AllowedTasks.of(tuple(allow_tasks), tasks)
         self.gauge = Gauge()
         """Whoever carries the messages tells it how fast they leave."""
         self.client = 0
         self.settings = ""
         self.config: Config | None = None
+        self._given = data
+        self._make_task = make_task
+        self._make_optimizer = make_optimizer
         self._data: FederatedData | None = None
         self._split_client: SplitClient | None = None
         self._tests = True
@@ -76,7 +103,7 @@ class Participant:
                 "to take part"
             )
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
-        self.config = config_from_offer(offer.settings, where)
+        self.config = config_from_offer(offer.settings, where, self.device)
         self.client, self.settings = offer.client, offer.settings
         if self.bounds is not None and not self.config.codec.follows_link:
             raise RefusedError(
@@ -89,6 +116,7 @@ class Participant:
         if not self._tests:
             ready.test_samples = 0
         prepare_model(self.config, self._data.train, self._allowed)
+        make_task(self.config, self._data.train, self._allowed_tasks)
         return ready
 
     def begin(self, welcome: Any) -> None:
@@ -97,14 +125,20 @@ class Participant:
             raise RefusedError("the server welcomes a client that has no settings yet")
         data = self._data
         statistics = Statistics(tuple(welcome.mean), tuple(welcome.std))
-        wrong = statistics_problem(statistics.mean, statistics.std, data.train.shape[0])
+        wrong = statistics_problem(statistics.mean, statistics.std, data.train.form)
         if wrong is not None:
             raise RefusedError(f"the server's welcome cannot be: {wrong}")
         data = dataclasses.replace(data, augment=dataclasses.replace(data.augment, statistics=statistics))
-        half = make_client(self.config, prepare_model(self.config, data.train, self._allowed)[1])
+        parts = prepare_model(self.config, data.train, self._allowed)[1]
+        half = make_client(self.config, parts, self._make_optimizer)
         rate = self._rate(self.config)
+        task = (
+            make_task(self.config, data.train, self._allowed_tasks)
+            if self._make_task is None
+            else self._make_task(data.train)
+        )
         self._split_client = build_client(
-            self.config, data, self.client, half, evaluator=self._tests, rate=rate
+            self.config, data, self.client, half, task=task, evaluator=self._tests, rate=rate
         )
 
     @property
@@ -120,16 +154,13 @@ class Participant:
         rule = MeanRule(config.robust.mean, config.robust.trim, config.robust.clip_shared)
         return EXCHANGES[config.train.aggregation](gloo or Gloo(), self.client, config.train.clients, rule)
 
-    def undisturbed(self) -> AbstractContextManager[Any]:
-        """A context in which the process's own random numbers are not touched."""
-        return torch.random.fork_rng(devices=[])
-
     def exchange_codecs(self) -> RunCodecs:
         """The run's codecs, for shares of other clients: with the sizes that these must have."""
         if self._split_client is None or self.config is None:
             raise RefusedError("the server begins an exchange before the welcome")
         sizes = vector_sizes(self._split_client.half)
-        return make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        codecs = make_codecs(self.config, sizes, max(*sizes, 1), of_others=True)
+        return dataclasses.replace(codecs, device=torch.device("cpu"))  # gloo adds up there
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message."""
@@ -145,11 +176,12 @@ class Participant:
 
     def _load(self, config: Config) -> FederatedData:
         settings = config.data
-        how: dict[str, Any] = {"root": self.root, "size": settings.size, "cache_dir": self.cache}
+        how: dict[str, Any] = {"root": self.root, "cache_dir": self.cache, "lazy": self.lazy}
+        how |= load_settings(config)
         clients = config.train.clients
         if self.whole:
-            train, test = load_both(self.source, limit=settings.limit, **how)
-            parts = partition(settings.partition, train.labels, clients, config.seed)
+            train, test = self._given or load_both(self.source, limit=settings.limit, **how)
+            parts = partition_data(settings.partition, train, clients, config.seed)
             # Only its own samples stay in memory.
             own = train.select(parts[self.client])
         else:
@@ -160,8 +192,10 @@ class Participant:
         shares = tuple(mine if client == self.client else nothing for client in range(clients))
         return FederatedData(own, test, Augment.of(train, settings.augment), shares)
 
-    def _own(self, how: dict[str, Any]) -> tuple[Dataset, Dataset]:
+    def _own(self, how: dict[str, Any]) -> tuple[DataSource, DataSource]:
         """Its own samples, and a test part if it has one; only the first client needs it."""
+        if self._given is not None:
+            return self._given
         try:
             return load_both(self.source, **how)
         except DataError:

@@ -9,21 +9,22 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
-import torch
 from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
-from cutlayer.data import Augment, Dataset, Sampler
+from cutlayer.data import Augment, DataSource, Inputs, Sampler
 from cutlayer.data.seeds import derive
 from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.rates.base import Rate
+from cutlayer.seeding import seeded, undisturbed
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.tasks.base import Task
+from cutlayer.split.tensors import elements, flat, floats, to_device
+from cutlayer.tasks import Task
 from cutlayer.wire.messages.types import (
     Ask,
     BeginStep,
@@ -64,7 +65,7 @@ class SplitClient:
         half: ClientHalf,
         task: Task,
         codecs: RunCodecs,
-        train: Dataset,
+        train: DataSource,
         sampler: Sampler,
         augment: Augment,
         *,
@@ -113,13 +114,14 @@ class SplitClient:
                 f"{message.number} ({type(error).__name__}: {error})"
             ) from error
 
-    def batch(self, epoch: int, step: int) -> tuple[Tensor, Tensor]:
-        """The augmented images and the targets of a step."""
-        indices = self.sampler.batch(epoch, step)
-        images = self.augment.train(
-            self.train.images[indices], seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
+    def batch(self, epoch: int, step: int) -> tuple[Inputs, Tensor]:
+        """The augmented inputs and the targets of a step."""
+        inputs, targets = self.train.batch(self.sampler.batch(epoch, step))
+        inputs = self.augment.train(
+            inputs, seed=self.sampler.seed, client=self.client, epoch=epoch, step=step
         )
-        return images, self.train.labels[indices]
+        device = self.half.model.device
+        return to_device(inputs, device), targets.to(device)
 
     def own_state(self) -> dict[str, Tensor]:
         """What only this client has, even where all share one model."""
@@ -137,25 +139,26 @@ class SplitClient:
     def _begin(self, begin: BeginStep) -> Iterable[Message]:
         place = (self.client, begin.epoch, begin.step)
         began = perf_counter()
-        images, targets = self.batch(begin.epoch, begin.step)
+        inputs, targets = self.batch(begin.epoch, begin.step)
         loaded = perf_counter()
         # Dropout and the like: where in the run they are decides what they draw.
-        torch.default_generator.manual_seed(derive("client", self.sampler.seed, *place))
-        smashed = self.half.forward(images)
+        with seeded(derive("client", self.sampler.seed, *place), self.half.model.device):
+            smashed = self.half.forward(inputs)
         forwarded = perf_counter()
-        up = self.rate.choose(smashed.numel(), begin.epoch + begin.step / len(self.sampler))
+        count = elements(floats(smashed))
+        up = self.rate.choose(count, begin.epoch + begin.step / len(self.sampler))
         frame = self.codecs.encode(up, smashed, "up", *place)
-        self.rate.sent(len(frame), smashed.numel())
+        self.rate.sent(len(frame), count)
         encoded = perf_counter()
         self._open = step = _OpenStep(begin, targets, error=0.0 if self.codecs.exact else math.nan)
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
-            step.error = relative_error(smashed, self.codecs.decode(frame))
+            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame)))
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
             Smashed(begin.number, frame),
-            Labels(begin.number, self.task.pack(targets), len(targets)),
+            Labels(begin.number, self.task.pack(targets.cpu()), len(targets)),
         ]
 
     def _on_features(self, message: Smashed) -> Iterable[Message]:
@@ -165,10 +168,10 @@ class SplitClient:
         step = self._current(message)
         place = (self.client, step.begin.epoch, step.begin.step)
         began = perf_counter()
-        features = self.codecs.decode(message.body)
+        features = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
-        torch.default_generator.manual_seed(derive("tail", self.sampler.seed, *place))
-        loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
+        with seeded(derive("tail", self.sampler.seed, *place), self.half.model.device):
+            loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
         step.loss = float(loss)
         forwarded = perf_counter()
         frame = self.codecs.encode(self.rate.codec, gradient, "up-gradient", *place)
@@ -180,9 +183,10 @@ class SplitClient:
     def _on_gradient(self, message: Gradient) -> Iterable[Message]:
         step = self._current(message)
         began = perf_counter()
-        gradient = self.codecs.decode(message.body)
+        gradient = self.codecs.decode_cut(message.body)
         decoded = perf_counter()
-        self.half.backward(gradient)
+        with undisturbed():
+            self.half.backward(gradient)
         share = step.begin.share
         if share != Share.GRADIENTS:
             self.half.step(step.begin.lr)
@@ -219,7 +223,9 @@ class SplitClient:
                 return ()
             self.half.apply_mean(lambda: self.codecs.decode(first), message.lr, message.number)
         else:
-            if first:
+            if first and message.share == Share.DIFFERENCES:
+                self.half.add_differences(self.codecs.decode(first))
+            elif first:
                 self.half.load_weights(self.codecs.decode(first))
             if second:
                 self.half.load_buffers(self.codecs.decode(second))
@@ -252,8 +258,7 @@ class SplitClient:
         """What is asked for, under the sync codec; outside of a step as it is, for exact evaluation."""
         first, second = b"", b""
         if share != Share.BUFFERS:
-            gradients = share == Share.GRADIENTS
-            vector = self.half.gradient_vector() if gradients else self.half.weight_vector()
+            vector = self._vector(share)
             if place is None or not vector.numel():
                 first = self.codecs.plain(vector)
             else:
@@ -262,6 +267,11 @@ class SplitClient:
             # Means and variances stay exact: a variance that a lossy codec made negative is the end.
             second = self.codecs.plain(self.half.buffer_vector())
         return SyncUp(number, first + second, share, len(first))
+
+    def _vector(self, share: Share) -> Tensor:
+        if share == Share.GRADIENTS:
+            return self.half.gradient_vector()
+        return self.half.differences() if share == Share.DIFFERENCES else self.half.weight_vector()
 
     def _current(self, message: Message) -> _OpenStep:
         if self._open is None or self._open.begin.number != message.number:

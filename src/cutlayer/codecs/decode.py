@@ -3,7 +3,7 @@
 import importlib.util
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
@@ -13,10 +13,11 @@ from typing_extensions import Buffer
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
-from cutlayer.codecs.registry import from_header
+from cutlayer.codecs.registry import describe, from_header
+from cutlayer.codecs.tensor_set.integers import decode_integers
 from cutlayer.codecs.tensors import in_torch, is_torch, loaded_torch, target
 from cutlayer.errors import ChecksumError, ParameterError, PayloadError
-from cutlayer.float_types import FLOAT32, FloatType, narrowed
+from cutlayer.float_types import FLOAT32, FloatType, IntegerType, narrowed
 from cutlayer.imports import need
 
 Like = Literal["torch", "numpy"]
@@ -34,6 +35,8 @@ class FrameInfo:
     payload_bytes: int
     signed: bool
     version: int = frame.VERSION
+    # Whether there is a codec here that decodes it; if not, `codec` is only a name or a number.
+    known: bool = field(default=True, repr=False)
 
     @property
     def bits_per_element(self) -> float:
@@ -42,16 +45,17 @@ class FrameInfo:
 
 
 def inspect(data: Buffer) -> FrameInfo:
-    """Read a frame's header. The payload is neither decoded nor checked."""
+    """Read a frame's header, also of an unknown codec. The payload is neither decoded nor checked."""
     header = frame.parse(frame.view(data), frame.MAX_ELEMENTS)
-    found, _ = from_header(header)
+    found, known = describe(header)
     return FrameInfo(
-        str(found),
+        found,
         header.shape,
         header.dtype.in_torch if torch_installed() else header.dtype.name,
         header.payload_offset,
         header.payload_bytes,
         header.signed,
+        known=known,
     )
 
 
@@ -80,6 +84,8 @@ def decode(
     if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
         raise ChecksumError("the checksum does not match: the bytes were changed on the way; send again")
     codec, side = from_header(header)
+    if isinstance(header.dtype, IntegerType):
+        return _integers(decode_integers(Reader(view, header, kernels, side), header.dtype), into, place)
     expected = codec.payload_bytes(header.shape, header.signed) if codec.fixed_size else header.payload_bytes
     if expected != header.payload_bytes:
         raise PayloadError(
@@ -94,6 +100,14 @@ def decode(
     codec.read(Reader(view, header, kernels, side), kernels.own(work).reshape(codec.sections(header.shape)))
     if not direct:
         _narrow(work, into, header.dtype)
+    return into
+
+
+def _integers(found: Any, into: Any, place: Any) -> Any:
+    """Decoded integers, an array, where they are wanted."""
+    if into is None:
+        return found if place is None else in_torch(found).to(place)
+    into[...] = in_torch(found) if is_torch(into) else found
     return into
 
 

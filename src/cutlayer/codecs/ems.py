@@ -8,17 +8,22 @@ from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import rate_control
 from cutlayer.codecs.entropy.dct import dct_applies
-from cutlayer.codecs.entropy.dct_section import DctSection, read_any_section, squared_error
-from cutlayer.codecs.entropy.layout import MAX_LEVELS, ByteReader, malformed
+from cutlayer.codecs.entropy.dct_section import DctSection, squared_error
+from cutlayer.codecs.entropy.layout import MAX_LEVELS
+from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.section_writer import SectionWriter
+from cutlayer.codecs.entropy.stochastic_section import StochasticSection
+from cutlayer.codecs.entropy.tokens.section import encode_tokens
+from cutlayer.codecs.entropy.tokens.transform import Target
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count
 from cutlayer.errors import HeaderError, ParameterError
 
 _DEFAULT_BPE = 1.0
+_DEFAULT_STEP = 2.0
 # The largest relative squared error of a top value through conversion to float32, float16 or bfloat16.
 _CONVERSION_ERROR = (0.0, 2.0**-22, 2.0**-18)
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
@@ -45,10 +50,18 @@ class EntropyCodedMask(Codec):
     error: float = fields.real(
         0.0, 0, 1, "at most this relative squared error, in the fewest bytes", shown=False, in_header=False
     )
+    step: float = fields.real(
+        0.0, 0, 1024, "quantizer step, in multiples of the root mean square", shown=False, in_header=False
+    )
     ratio: float = ratio_field(0.995, shown=False)
     levels: int = fields.integer(0, 0, MAX_LEVELS, "levels below the top values", shown=False)
     rounding: str = fields.choice(
-        "mean", "floor", "nearest", "mean", help="levels decode to their means, or exactly as in ms"
+        "mean",
+        "floor",
+        "nearest",
+        "mean",
+        "stochastic",
+        help="levels decode to their means, exactly as in ms, or are drawn without bias (for gradients)",
     )
     values: str = fields.choice("float16", *VALUE_NAMES, help="type of the top values on the wire")
     scope: str = scope_field()
@@ -60,20 +73,55 @@ class EntropyCodedMask(Codec):
         help="code elements, DCT coefficients of 8 x 8 blocks, or whichever is better",
         in_header=False,
     )
+    layout: str = fields.choice(
+        "auto",
+        "auto",
+        "maps",
+        "tokens",
+        help="whether the last dimension counts channels of tokens (auto: if 3-d with negative values)",
+        in_header=False,
+    )
+    rotation: str = fields.choice(
+        "auto",
+        "auto",
+        "none",
+        "pca",
+        help="tokens: code channels, or their principal axes; auto estimates what takes fewer bits",
+        in_header=False,
+    )
+    scales: str = fields.choice(
+        "none",
+        "none",
+        "channel",
+        help="tokens: one step for all channels, or in proportion to each one's spread",
+        in_header=False,
+    )
+    seed: int = fields.seed()
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        asked = [n for n in ("bpe", "error", "levels") if getattr(self, n)]
+        asked = [n for n in ("bpe", "error", "levels", "step") if getattr(self, n)]
         if len(asked) > 1:
-            raise ParameterError(f"ems: give one of bpe, error and levels, not {' and '.join(asked)}")
-        if self.rounding != "mean" and not self.levels:
+            raise ParameterError(f"ems: give one of bpe, error, levels and step, not {' and '.join(asked)}")
+        if self._stochastic and (self.error or self.transform != "none"):
+            raise ParameterError("ems: rounding=stochastic takes step=, bpe= or levels=, and no transform")
+        if self.rounding in ("floor", "nearest") and not self.levels:
             raise ParameterError(
                 f"ems: rounding={self.rounding} needs levels=, as in ems:levels=3,rounding=nearest"
             )
-        if self.transform != "none" and self.levels:
-            raise ParameterError(f"ems: transform={self.transform} needs bpe= or error=, not levels=")
+        if self.transform != "none" and (self.levels or self.step):
+            raise ParameterError(f"ems: transform={self.transform} needs bpe= or error=, not {asked[0]}=")
+        if self.layout == "maps" and (self.rotation != "auto" or self.scales == "channel"):
+            raise ParameterError("ems: rotation= and scales=channel are for tokens, not for layout=maps")
+        if self.layout == "tokens" and (self.rounding != "mean" or self.levels or self.transform != "none"):
+            raise ParameterError("ems: layout=tokens takes bpe=, error= or step=, and no transform=")
         if not asked:
-            object.__setattr__(self, "bpe", _DEFAULT_BPE)
+            name, default = ("step", _DEFAULT_STEP) if self._stochastic else ("bpe", _DEFAULT_BPE)
+            object.__setattr__(self, name, default)
+
+    @property
+    def _stochastic(self) -> bool:
+        return self.rounding == "stochastic"
 
     @property
     def _values(self) -> int:
@@ -98,7 +146,9 @@ class EntropyCodedMask(Codec):
         if self.bpe:  # top values take at most an eighth of the budget
             k = max(1, min(k, int(self.bpe * shape.d / 128)))
         parts, levels, signed = self._sections(x, writer, shape, k)
-        decided = replace(self, bpe=0.0, error=0.0, levels=levels, transform="none")
+        decided = EntropyCodedMask(
+            ratio=self.ratio, levels=levels, rounding=self.rounding, values=self.values, scope=self.scope
+        )
         opened, offset = writer.open(decided, sum(map(len, parts)), signed=signed)
         for part in parts:
             writer.kernels.put_bytes(opened, offset, part)
@@ -110,21 +160,53 @@ class EntropyCodedMask(Codec):
     ) -> tuple[list[bytes], int, bool]:
         """All sections, the largest number of levels of any, and whether there are negative values."""
         top: Any = writer.kernels.select_top(x, k)
-        accept(top.largest, writer, VALUE_DTYPES[self._values])
+        accept(top.largest, writer, VALUE_DTYPES[0 if self._stochastic else self._values])
         signed = bool(top.negative)
         source = writer.source
         header = frame.build(self.id, source.dtype, signed, source.shape, self.block(), 0)
         budget = (math.floor(self.bpe * count(x) / 8) - len(header)) // len(x)
         parts, most = [], 1
         for row in range(len(x)):
-            found = self._dct(x[row], shape, budget, writer.kernels)
-            if found is None or self.transform == "auto":
-                section = SectionWriter(x, top, row, self._values, signed, shape, writer.kernels)
-                plain = self._plain(x[row], section, budget)
-                found = plain if found is None else self._better(plain, found, x[row], section)
+            if self._stochastic:
+                found = self._random(StochasticSection(x, top, row, signed, shape, writer), budget)
+            else:
+                found = self._tokens(x[row], top, budget, writer) or self._by_rate(
+                    x, top, row, signed, shape, budget, writer.kernels
+                )
             parts.append(found[0])
             most = max(most, found[1])
         return parts, most, signed
+
+    def _random(self, section: StochasticSection, budget: int) -> Encoded:
+        """A section by stochastic rounding."""
+        if self.bpe:
+            return section.within_bytes(budget)
+        if self.levels:
+            return section.at_step(section.topmin / self.levels or 1.0, self.levels)
+        return section.at_step(self.step * section.spread or 1.0)
+
+    def _tokens(self, x: Tensor, top: Any, budget: int, writer: Writer) -> Encoded | None:
+        """A section of tokens; None if the tensor has none, or they cannot be coded as such."""
+        named = self.layout == "tokens" or self.scales == "channel" or self.rotation == "pca"
+        found = self.layout == "auto" and len(writer.source.shape) == 3 and top.negative
+        usable = self.rounding == "mean" and not self.levels and self.transform == "none"
+        if not (usable and (named or found)):
+            return None
+        # Of a rate, what the section may take counts, its head included.
+        target = Target(self.bpe and 8 * budget / count(x), self.error, self.step)
+        scale, values = self.scales == "channel", self._values
+        return encode_tokens(x, top.largest, budget, target, values, writer, scale, self.rotation)
+
+    def _by_rate(
+        self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels
+    ) -> Encoded:
+        """A section of elements, or of DCT coefficients where these are wanted or better."""
+        found = self._dct(x[row], shape, budget, kernels)
+        if found is None or self.transform == "auto":
+            section = SectionWriter(x, top, row, self._values, signed, shape, kernels)
+            plain = self._plain(x[row], section, budget)
+            found = plain if found is None else self._better(plain, found, x[row], section)
+        return found
 
     def _dct(self, x: Tensor, shape: SectionShape, budget: int, kernels: Kernels) -> Encoded | None:
         """A section of DCT coefficients; None if the transform is off, or not possible."""
@@ -148,6 +230,9 @@ class EntropyCodedMask(Codec):
             return rate_control.with_levels(section, self.levels, self.rounding), self.levels
         if self.bpe:
             return self._within_bytes(x, section, budget)
+        if self.step:
+            spread = math.sqrt(section.kernels.ems_energy(x) / section.shape.d)
+            return rate_control.with_step(section, self.step * spread)
         while not (found := rate_control.within_error(section, self._error_bound(x, section))):
             # Even the most levels are too coarse: make more elements top values.
             section = self._with_tops(x, section, self._more(section.count, section.shape.d))
@@ -192,20 +277,12 @@ class EntropyCodedMask(Codec):
             2.0**-50 if self.values == "float16" else 0.0
         )
 
+    def deterministic(self) -> Codec:
+        """See `Codec.deterministic`. Stochastic rounding becomes the usual quantizer."""
+        return replace(self, rounding="mean") if self._stochastic else self
+
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
         if not self.levels:
             raise HeaderError("an ems frame says how many levels it has; this one says 0")
-        shape = section_shape(reader.header.shape, out.shape[0])
-        sections = ByteReader(reader.payload)
-        pending = []
-        for _ in range(len(out)):  # all sections are checked before anything is written
-            size = sections.varint(len(reader.payload))
-            start = reader.header.payload_offset + sections.at
-            body = ByteReader(sections.take(size))
-            how = (self.levels, self.rounding == "mean", self._values, reader.header.signed)
-            pending.append(read_any_section(body, reader.data, start, shape, *how, reader.kernels))
-        if sections.at != len(reader.payload):
-            raise malformed("bytes follow its end")
-        for row, write_elements in zip(out, pending, strict=True):
-            write_elements(row)
+        read_sections(reader, out, self.levels, self.rounding, self._values)

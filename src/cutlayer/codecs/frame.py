@@ -14,7 +14,7 @@ from cutlayer.errors import (
     TruncatedFrameError,
     VersionError,
 )
-from cutlayer.float_types import DTYPES, FloatType
+from cutlayer.float_types import DTYPES, INTEGERS, FloatType, IntegerType
 
 MAGIC = b"\x89CUT"
 VERSION = 1
@@ -24,6 +24,7 @@ MAX_ELEMENTS = (1 << 32) - 1
 DEFAULT_LIMIT = 1 << 28
 SIGNED = 1
 
+_NUMBERED: tuple[FloatType | IntegerType, ...] = DTYPES + INTEGERS
 _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 
@@ -32,7 +33,7 @@ class Header:
     """The fields of a frame's header."""
 
     codec_id: int
-    dtype: FloatType
+    dtype: FloatType | IntegerType
     signed: bool
     shape: tuple[int, ...]
     block: bytes
@@ -47,7 +48,7 @@ class Header:
 
 def build(
     codec_id: int,
-    dtype: FloatType,
+    dtype: FloatType | IntegerType,
     signed: bool,
     shape: tuple[int, ...],
     block: bytes,
@@ -59,13 +60,13 @@ def build(
         0,
         VERSION,
         codec_id,
-        DTYPES.index(dtype),
+        _NUMBERED.index(dtype),
         SIGNED if signed else 0,
         len(shape),
         len(block),
         payload,
     )
-    return fixed + b"".join(map(_varint, shape)) + block
+    return fixed + b"".join(map(varint, shape)) + block
 
 
 def view(frame: Buffer) -> memoryview:
@@ -95,7 +96,7 @@ def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
     if len(data) < _FIXED.size:
         raise TruncatedFrameError(f"the header takes {_FIXED.size} bytes, only {len(data)} are there")
     _, _, _, codec_id, dtype, flags, rank, block_size, payload = _FIXED.unpack_from(data)
-    if dtype >= len(DTYPES):
+    if dtype >= len(_NUMBERED):
         raise HeaderError(f"dtype {dtype} is unknown")
     if flags & ~SIGNED:
         raise HeaderError(f"flags {flags:#x} are set that version {VERSION} does not define")
@@ -109,7 +110,7 @@ def parse(data: memoryview, max_elements: int = DEFAULT_LIMIT) -> Header:
         raise TrailingBytesError(f"{len(data) - start - payload} bytes follow the end of the frame")
     return Header(
         codec_id,
-        DTYPES[dtype],
+        _NUMBERED[dtype],
         bool(flags & SIGNED),
         shape,
         bytes(data[offset:start]),
@@ -123,13 +124,33 @@ def stated_checksum(data: memoryview) -> int:
     return int.from_bytes(data[CHECKED_FROM - 4 : CHECKED_FROM], "little")
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """An unsigned number in LEB128."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def read_varint(data: memoryview, offset: int) -> tuple[int, int]:
+    """A number in LEB128 in its shortest form, and the offset behind it."""
+    value = shift = 0
+    while True:
+        if offset >= len(data):
+            raise TruncatedFrameError("the bytes end within a number")
+        byte = data[offset]
+        offset += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            break
+        if shift > 63:
+            raise HeaderError("a number does not fit 64 bits")
+    if byte == 0 and shift > 7:
+        raise HeaderError("a number is not in its shortest form")
+    return value, offset
 
 
 def _shape(data: memoryview, rank: int, limit: int) -> tuple[tuple[int, ...], int]:

@@ -29,6 +29,7 @@ from cutlayer.float_types import (
     VALUE_DTYPES,
     VALUE_NAMES,
     FloatType,
+    IntegerType,
     bfloat16_bits,
     float_type,
     widened_bfloat16,
@@ -162,7 +163,7 @@ def _from_dlpack(x: Any) -> Source:
         ) from None
 
 
-def target(out: Any, shape: tuple[int, ...], dtype: FloatType) -> Any:
+def target(out: Any, shape: tuple[int, ...], dtype: FloatType | IntegerType) -> Any:
     """Check the argument `out=`, and give it as a tensor or array that can be written."""
     if isinstance(out, np.ndarray) and out.flags.writeable:
         found = dtype.name if dtype is BFLOAT16 and out.dtype == np.float32 else out.dtype.name

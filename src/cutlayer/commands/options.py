@@ -24,6 +24,14 @@ AllowModel = Annotated[
         metavar="PACKAGE.MODULE:FACTORY",
     ),
 ]
+AllowTask = Annotated[
+    list[str] | None,
+    Flag(
+        "--allow-task",
+        help="import this task if the server names it; may be given several times",
+        metavar="PACKAGE.MODULE:TASK",
+    ),
+]
 Overwrite = Annotated[bool, Flag("--force", help="replace files that exist")]
 AsJson = Annotated[bool, Flag("--json", help="print JSON instead of a table")]
 Quiet = Annotated[bool, Flag("--quiet", help="show warnings and errors only")]
@@ -45,6 +53,12 @@ class RunOutput:
     )
     quiet: Quiet = False
     as_json: Annotated[bool, Flag("--json", help="print the records and the result as JSON lines")] = False
+    tracker: Annotated[
+        list[str] | None,
+        Flag(
+            "--tracker", help="log to an experiment tracker: trackio, wandb; may be repeated", metavar="NAME"
+        ),
+    ] = None
 
     @property
     def display(self) -> Literal["auto", "quiet", "json"]:

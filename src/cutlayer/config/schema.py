@@ -1,5 +1,6 @@
 """The configuration of a run: one TOML file, checked as a whole before anything starts."""
 
+import difflib
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import RateBounds
 from cutlayer.rates.ladder import FAMILIES, ladder
 from cutlayer.rates.scheduled import RateSchedule, fixed_or_scheduled
+from cutlayer.tasks.registry import AUTO, TASKS
 from cutlayer.wire.link.model import parse_links
 
 Count = Annotated[int, Field(ge=1, strict=True)]
@@ -70,6 +72,14 @@ def _partition(spec: str) -> str:
     return spec
 
 
+def _task(name: str) -> str:
+    # Installed packages may offer others; a name that is nearly that of a built-in task is a slip.
+    near = difflib.get_close_matches(name, TASKS, 1)
+    if name != AUTO and name not in TASKS and near:
+        raise ValueError(f"no task {name!r}; did you mean {near[0]!r}? Your own is package.module:Task")
+    return name
+
+
 def _name(value: Any) -> Any:
     """Children of an nn.Sequential are named 0, 1, ...: on a command line these look like numbers."""
     return str(value) if type(value) is int else value
@@ -92,6 +102,18 @@ class ModelConfig(_Section):
     width: Count = 16
     layout: Literal["channels_first", "channels_last"] = "channels_first"
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
+    blocks: Count | None = None
+    """gpt and vit: how many transformer blocks; mlp: how many layers before the last."""
+    heads: Count | None = None
+    """gpt and vit: how many heads share the width."""
+    patch: Count | None = None
+    """vit: the side of a patch."""
+
+    @property
+    def options(self) -> dict[str, int]:
+        """The options of the model that were given."""
+        given = {"blocks": self.blocks, "heads": self.heads, "patch": self.patch}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class DataConfig(_Section):
@@ -104,6 +126,40 @@ class DataConfig(_Section):
     limit: Count | None = None
     partition: Annotated[str, AfterValidator(_partition)] = "even"
     augment: str = "auto"
+    lazy: bool = False
+    """Read samples from their files each time they are needed, not all of them before training."""
+    target: str | tuple[str, ...] | None = None
+    """Tables: the column that is to be predicted, or several."""
+    features: tuple[str, ...] | None = None
+    """Tables: the columns that it is predicted from; by default all others."""
+    tokens: Literal["characters", "bytes"] = "characters"
+    """Text: what a token is. Bytes need no vocabulary, and the file is read as needed."""
+    context: Count = 128
+    """Text: tokens a sample."""
+    classes: Count | None = None
+    """How many classes there are, where the data do not tell."""
+
+
+class TaskConfig(BaseModel):
+    """What the model is trained for. Further settings are options of the task, as label_smoothing."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    name: Annotated[str, AfterValidator(_task)] = "auto"
+    """auto: what the data suggest; classification, multilabel, regression, segmentation, language, or one's
+    own as package.module:Task."""
+
+    @model_validator(mode="after")
+    def _plain_options(self) -> Self:
+        for name, value in self.options.items():
+            if not isinstance(value, str | int | float | bool):
+                raise ValueError(f"task.{name}: expected a number, a word or a truth value")
+        return self
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options of the task."""
+        return dict(self.model_extra or {})
 
 
 class TrainConfig(_Section):
@@ -115,17 +171,21 @@ class TrainConfig(_Section):
     batch_size: Count = 32
     sync: Literal["step", "epoch"] | Count = "step"
     """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
+    share_differences: bool = False
+    """Weights are shared as differences to their last mean, which a lossy codec.sync suits far better."""
     aggregation: Literal["server", "allreduce", "allgather"] = "server"
     """Who averages: the server (or its aggregator), or the clients among themselves: by all-reduce, or by an
     all-gather that gives the server's means to the bit and costs more bytes."""
     server_batching: Literal["per_client", "fused"] = "per_client"
     weighting: Literal["clients", "samples"] = "clients"
-    optimizer: Literal["sgd", "adamw"] = "sgd"
+    optimizer: Literal["sgd", "adamw", "object"] = "sgd"
+    """object: given in Python."""
     lr: Annotated[Real, Field(gt=0)] = 0.1
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
     weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
     nesterov: bool = False
-    schedule: Literal["constant", "cosine", "steps", "every"] = "cosine"
+    schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "cosine"
+    """linear falls at each step, to nearly nothing at the last; with a warm-up it is a one-cycle schedule."""
     milestones: tuple[Count, ...] = ()
     """schedule = steps: the epochs at which the learning rate is multiplied by gamma."""
     gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
@@ -138,6 +198,14 @@ class TrainConfig(_Section):
     evaluate_batch: Count = 500
     checkpoint_every: Natural = 0
     """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
+    device: str = "cpu"
+    """Where models compute: cpu, cuda, cuda:1, mps. Over the network, the server; clients have their own."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16: models compute under autocast. Weights and what crosses a cut stay float32."""
+    clip_gradient: Annotated[Real, Field(ge=0)] = 0.0
+    """Scale gradients down to this norm before each update, those of each half alone. 0: as they are."""
+    accumulate: Count = 1
+    """How many steps' gradients are averaged for one update."""
     track_bias: Natural = 0
     """Steps between measurements of gradient bias, from the first step on. 0: none."""
 
@@ -148,6 +216,9 @@ class CodecConfig(_Section):
     up: CodecSpec = "ems:bpe=1.0"
     down: CodecSpec = "none"
     sync: CodecSpec = "none"
+    tensors: dict[str, CodecSpec] = {}
+    """Where several tensors cross a cut: codecs of single ones by name, instead of `up` (and, at the second
+    cut of a U-shape, `down`). `cutlayer cuts` shows the names."""
     feedback: bool = True
     """What `sync` drops is added to what is shared next (error feedback): nothing is lost for good."""
     rate: Annotated[str, AfterValidator(_rate)] = "fixed"
@@ -197,12 +268,20 @@ class OutputConfig(_Section):
     tensorboard: bool = True
 
 
+# Settings that came later, with what they are for runs that do not have them.
+_ADDED: dict[str, dict[str, Any]] = {
+    "model": {"blocks": None, "heads": None, "patch": None},
+    "data": {"target": None, "features": None, "tokens": "characters", "context": 128, "classes": None},
+}
+
+
 class Config(_Section):
     """All settings of a run. The defaults train digits on a small model in seconds."""
 
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    task: TaskConfig = TaskConfig()
     train: TrainConfig = TrainConfig()
     codec: CodecConfig = CodecConfig()
     robust: RobustConfig = RobustConfig()
@@ -225,6 +304,13 @@ class Config(_Section):
                 "train.aggregation: in mode relay one client hands its weights to the next, and nothing is "
                 "averaged; use server"
             )
+        if train.share_differences and (train.sync == "step" or train.mode == "relay"):
+            raise ValueError(
+                "train.share_differences: needs weights that are averaged, each K steps or each epoch; use "
+                "sync = K or epoch, and another mode than relay"
+            )
+        if train.share_differences and train.aggregation != "server":
+            raise ValueError("train.share_differences: needs aggregation = server")
         lossy = self.codec.sync not in ("none", "dense")
         if train.aggregation == "allreduce" and lossy:
             raise ValueError(
@@ -245,6 +331,11 @@ class Config(_Section):
             raise ValueError(
                 "robust: an all-reduce only adds up, and cannot tell clients apart; use mean = mean and "
                 "clip_shared = 0, or aggregation = allgather or server"
+            )
+        if train.accumulate > 1 and (train.mode not in ("parallel", "u-shaped") or train.sync != "step"):
+            raise ValueError(
+                "train.accumulate: gradients are accumulated where all clients share them each step; use "
+                "mode parallel or u-shaped, and sync = step"
             )
         if (train.schedule == "steps") != bool(train.milestones):
             raise ValueError("train.milestones: give them with schedule = steps, and only then")
@@ -280,13 +371,26 @@ class Config(_Section):
         if not self.codec.follows_link:
             # Otherwise the link decides what is sent.
             del settings["link"]
-        for name in ("root", "cache_dir"):
+        for name in ("root", "cache_dir", "lazy"):
             del settings["data"][name]
+        # Runs of releases without these settings go on, too.
+        if not self.codec.tensors:
+            del settings["codec"]["tensors"]
         if self.robust == RobustConfig():
-            # Runs of releases without these settings go on, too.
             del settings["robust"]
-        for name in ("aggregation", "checkpoint_every", "evaluate_batch", "track_bias"):
+        if self.task == TaskConfig():
+            del settings["task"]
+        for section, added in _ADDED.items():
+            for name, default in added.items():
+                if settings[section][name] == default:
+                    del settings[section][name]
+        if not self.train.share_differences:
+            del settings["train"]["share_differences"]
+        for name in ("aggregation", "checkpoint_every", "device", "evaluate_batch", "track_bias"):
             del settings["train"][name]
+        for name in ("accumulate", "clip_gradient", "precision"):
+            if getattr(self.train, name) == TrainConfig.model_fields[name].default:
+                del settings["train"][name]
         return settings
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""The paper's augmentations, on whole batches of tensors.
+"""The paper's augmentations, and a milder one for short training, on whole batches of tensors.
 
 What happens to a batch is a function of (seed, client, epoch, step) and nothing else. No image is
 touched alone: positions are drawn for all images at once and the pixels fetched in one gather.
@@ -9,18 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import overload
 
 import torch
 from torch import Generator, Tensor
 from torch.nn import functional as F
 
-from cutlayer.data.dataset import Dataset
-from cutlayer.data.known_datasets import KNOWN, Statistics, statistics
+from cutlayer.data.form import DataSource, Inputs, Statistics
+from cutlayer.data.known_datasets import KNOWN, statistics
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
 
 # CIFAR: zeros on each side before a crop of the old size.
 _PADDING = 4
+
+# Short training: an image moves by so many pixels at most, and its border is mirrored.
+_SHIFT = 2
 
 # ImageNet: the area and the aspect ratio (width by height) of the part that is cut out.
 _AREA = (0.08, 1.0)
@@ -30,9 +34,20 @@ _TRIES = 10
 
 def crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
     """Pad with zeros, cut out the old size at a random place, mirror half of the images."""
-    count, channels, height, width = images.shape
-    padded = F.pad(images, (_PADDING,) * 4)
-    places = 2 * _PADDING + 1
+    return _crop_flip(F.pad(images, (_PADDING,) * 4), _PADDING, rng)
+
+
+def shift_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
+    """Move by up to two pixels each way, mirroring the border, and mirror half of the images."""
+    # Only floating-point tensors can be padded by reflection.
+    padded = F.pad(images.to(torch.float32), (_SHIFT,) * 4, mode="reflect")
+    return _crop_flip(padded, _SHIFT, rng)
+
+
+def _crop_flip(padded: Tensor, padding: int, rng: Generator) -> Tensor:
+    count, channels, height, width = padded.shape
+    height, width = height - 2 * padding, width - 2 * padding
+    places = 2 * padding + 1
     top = torch.randint(places, (count, 1), generator=rng)
     left = torch.randint(places, (count, 1), generator=rng)
     mirror = torch.rand(count, 1, generator=rng) < 0.5
@@ -42,7 +57,7 @@ def crop_flip(images: Tensor, size: int | None, rng: Generator) -> Tensor:
     # One gather does the crop and the mirror; with rows and columns apart it takes four times as
     # long.
     flat = rows[:, :, None] * padded.shape[3] + columns[:, None, :]
-    flat = flat.to(images.device).view(count, 1, -1).expand(-1, channels, -1)
+    flat = flat.to(padded.device).view(count, 1, -1).expand(-1, channels, -1)
     return padded.flatten(2).gather(2, flat).view(count, channels, height, width)
 
 
@@ -101,20 +116,24 @@ def centre(images: Tensor, size: int | None) -> Tensor:
 AUGMENTATIONS: dict[str, Callable[[Tensor, int | None, Generator], Tensor]] = {
     "none": unchanged,
     "crop-flip": crop_flip,
+    "shift-flip": shift_flip,
     "resized-crop-flip": resized_crop_flip,
 }
 
 
 @dataclass(frozen=True)
 class Augment:
-    """Turn uint8 batches into what the model takes: augmented for training, plain for tests."""
+    """Turn batches as they are stored into what the model takes: augmented for training, plain for tests.
+
+    Images are normalized and float features standardised. Everything else is what the model takes already.
+    """
 
     name: str
     statistics: Statistics
     size: int | None = None
 
     @staticmethod
-    def of(train: Dataset, name: str = "auto", size: int | None = None) -> Augment:
+    def of(train: DataSource, name: str = "auto", size: int | None = None) -> Augment:
         """Return the augmentation of a data set: the paper's, or the one that is named.
 
         `size` is the side of the result where that differs from the stored images; ImageNet
@@ -125,34 +144,59 @@ class Augment:
             name = known.augmentation if known else "none"
         if name not in AUGMENTATIONS:
             raise DataError(f"no augmentation {name!r}; choose from auto, {', '.join(AUGMENTATIONS)}")
-        if name != "none" and train.images.dim() != 4:
+        images = len(train.form.inputs) == 1 and len(train.shape) == 3
+        if name != "none" and not images:
             raise DataError(
                 f"augmentation {name!r} needs images [C, H, W], {train.name} has samples of "
                 f"shape {list(train.shape)}; use augmentation 'none'"
             )
-        if size is not None and (train.images.dim() != 4 or size > min(train.shape[1:])):
+        if name != "none" and len(train.form.target.shape) > 1:
+            raise DataError(
+                f"augmentation {name!r} moves pixels, and would leave the targets of {train.name}, of shape "
+                f"{list(train.form.target.shape)}, where they are; use augmentation 'none'"
+            )
+        if size is not None and (not images or size > min(train.shape[1:])):
             raise DataError(
                 f"samples of shape {list(train.shape)} cannot be cut to {size}x{size}; "
                 "load them with a larger size"
             )
-        if name == "crop-flip" and size is not None and train.shape[1:] != (size, size):
+        keeps = name in ("crop-flip", "shift-flip")
+        if keeps and size is not None and train.shape[1:] != (size, size):
             raise DataError(
-                f"augmentation 'crop-flip' keeps the size {train.shape[1]}x{train.shape[2]}; "
+                f"augmentation {name!r} keeps the size {train.shape[1]}x{train.shape[2]}; "
                 f"load the data with size={size} instead"
             )
         return Augment(name, statistics(train), size)
 
-    def train(self, images: Tensor, *, seed: int, client: int, epoch: int, step: int) -> Tensor:
+    @overload
+    def train(self, images: Tensor, *, seed: int, client: int, epoch: int, step: int) -> Tensor: ...
+
+    @overload
+    def train(self, images: Inputs, *, seed: int, client: int, epoch: int, step: int) -> Inputs: ...
+
+    def train(self, images: Inputs, *, seed: int, client: int, epoch: int, step: int) -> Inputs:
         """Augment and normalize the batch of one step: same arguments, same bits."""
+        if not isinstance(images, Tensor):
+            return images
         rng = generator("augment", seed, client, epoch, step)
         return self._normalize(AUGMENTATIONS[self.name](images, self.size, rng), images.dtype)
 
-    def test(self, images: Tensor) -> Tensor:
+    @overload
+    def test(self, images: Tensor) -> Tensor: ...
+
+    @overload
+    def test(self, images: Inputs) -> Inputs: ...
+
+    def test(self, images: Inputs) -> Inputs:
         """Normalize a batch, cut to size at the centre."""
+        if not isinstance(images, Tensor):
+            return images
         return self._normalize(centre(images, self.size), images.dtype)
 
     def _normalize(self, images: Tensor, stored: torch.dtype) -> Tensor:
         if stored == torch.float32:
+            return images if self._identity else self._standardised(images)
+        if stored != torch.uint8 or images.dim() != 4:
             return images
         mean, std = (
             torch.tensor(values, device=images.device).view(1, -1, 1, 1)
@@ -160,3 +204,16 @@ class Augment:
         )
         # (pixel / 255 - mean) / std, as one multiplication and one addition.
         return images.to(torch.float32).mul(1 / (255 * std)).sub_(mean / std)
+
+    @property
+    def _identity(self) -> bool:
+        return not any(self.statistics.mean) and all(value == 1.0 for value in self.statistics.std)
+
+    def _standardised(self, features: Tensor) -> Tensor:
+        # In double: a mean may be large beside what varies around it.
+        shape = (1, -1, *[1] * (features.dim() - 2))
+        mean, std = (
+            torch.tensor(values, dtype=torch.float64, device=features.device).view(shape)
+            for values in (self.statistics.mean, self.statistics.std)
+        )
+        return features.to(torch.float64).sub_(mean).div_(std).to(torch.float32)

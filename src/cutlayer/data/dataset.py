@@ -1,13 +1,15 @@
-"""A data set in memory: images decoded once, labels, and how many classes there are."""
+"""A data set in memory with class numbers: images decoded once, labels, and how many classes there are."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from cutlayer.data.form import DataForm, Statistics
 from cutlayer.errors import DataError
 
 
@@ -81,6 +83,20 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one sample, [C, H, W] for images."""
         return tuple(self.images.shape[1:])
+
+    @property
+    def statistics(self) -> Statistics | None:
+        """See `DataSource.statistics`."""
+        return None
+
+    @cached_property
+    def form(self) -> DataForm:
+        """See `DataSource.form`."""
+        return DataForm.of(self.images[:1], self.labels[:1], classes=self.classes)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """See `DataSource.batch`."""
+        return self.images[indices], self.labels[indices]
 
     def select(self, indices: Tensor) -> Dataset:
         """Return a data set of the given samples, in the given order."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cutlayer.data.augment import Augment
-from cutlayer.data.dataset import Dataset
+from cutlayer.data.form import DataSource
 from cutlayer.data.partition import Partition
 
 
@@ -11,7 +11,7 @@ from cutlayer.data.partition import Partition
 class FederatedData:
     """A train and a test split, how samples are augmented, and the training samples of each client."""
 
-    train: Dataset
-    test: Dataset
+    train: DataSource
+    test: DataSource
     augment: Augment
     parts: Partition

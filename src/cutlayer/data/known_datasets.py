@@ -6,16 +6,10 @@ import re
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from cutlayer.data.dataset import Dataset
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """Mean and standard deviation of each channel, for pixels scaled to 0..1."""
-
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+from cutlayer.data.form import DataSource, Statistics
 
 
 @dataclass(frozen=True)
@@ -33,6 +27,9 @@ KNOWN = {
     "cifar100": Known(100, Statistics((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)), "crop-flip"),
     "imagenet": Known(None, Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)), "resized-crop-flip"),
 }
+
+# How many images that are not in memory are looked at.
+_MEASURED = 4096
 
 _CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 _WORDNET = re.compile(r"n\d{8}")
@@ -55,13 +52,15 @@ def identify(class_names: tuple[str, ...] | None) -> str | None:
     return None
 
 
-def statistics(train: Dataset) -> Statistics:
+def statistics(train: DataSource) -> Statistics:
     """Return the statistics to normalize with: published ones, or those of the training images.
 
-    Features in float32 are used as they are: their maker has scaled them.
+    Features are used as they are, their maker has scaled them, unless the data come with statistics.
     """
-    channels = train.images.shape[1]
-    if train.images.dtype == torch.float32:
+    if train.statistics is not None:
+        return train.statistics
+    channels = train.form.channels
+    if not train.form.pixels:
         return Statistics((0.0,) * channels, (1.0,) * channels)
     known = KNOWN.get(train.name)
     if known is not None and len(known.statistics.mean) == channels:
@@ -69,14 +68,23 @@ def statistics(train: Dataset) -> Statistics:
     return measure(train)
 
 
-def measure(train: Dataset) -> Statistics:
-    """Compute the statistics of uint8 images from counts of the 256 values, which are exact."""
-    channels = train.images.shape[1]
+def measure(train: DataSource) -> Statistics:
+    """Compute the statistics of uint8 images from counts of the 256 values, which are exact.
+
+    Of images that are decoded each time they are asked for, some thousands stand for all.
+    """
+    channels = train.form.channels
     counts = torch.zeros(channels, 256, dtype=torch.float64)
+    indices = torch.arange(len(train))
+    if not isinstance(train, Dataset):
+        indices = indices[:: -(-len(train) // _MEASURED)]
     # In pieces: images may be a mapped file larger than memory.
-    for piece in torch.split(train.images, 4096):
+    for piece in torch.split(indices, 1024):
+        images = train.batch(piece)[0]
+        if not isinstance(images, Tensor):
+            raise TypeError("only single tensors are images")
         for channel in range(channels):
-            counts[channel] += torch.bincount(piece[:, channel].flatten(), minlength=256)
+            counts[channel] += torch.bincount(images[:, channel].flatten(), minlength=256)
     share = counts / counts.sum(1, keepdim=True)
     value = torch.arange(256, dtype=torch.float64) / 255
     mean = share @ value

@@ -11,6 +11,9 @@ from cutlayer.errors import DataError
 
 Split = Literal["train", "test"]
 
+#: What the target columns of a table hold. `auto`: words are classes, numbers are floats.
+TargetKind = Literal["auto", "classes", "bits", "floats"]
+
 #: Called with (records decoded so far, records in all), from the thread that loads.
 Progress = Callable[[int, int], None]
 
@@ -23,6 +26,10 @@ class LoadOptions:
     images must share one size. `channels` is 1 or 3; without it, grey only if all images are.
     `test_fraction` and `split_seed` say what is held out where the data have no test part of
     their own. `limit` keeps that many samples, each class in proportion.
+
+    `lazy` reads samples from their files each time they are asked for. Tables have `target` and `features`
+    columns, and `target_kind` says what targets are. Text has `tokens` and `context`. `classes` is the number
+    of classes where the data do not tell, `ignore` a value of masks that is none.
     """
 
     split: Split = "train"
@@ -34,6 +41,14 @@ class LoadOptions:
     cache_dir: Path | None = None
     workers: int | None = None
     progress: Progress | None = None
+    lazy: bool = False
+    target: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    target_kind: TargetKind = "auto"
+    tokens: Literal["characters", "bytes"] = "characters"
+    context: int = 128
+    classes: int | None = None
+    ignore: int | None = None
 
     def __post_init__(self) -> None:
         """Check the settings before any file is touched."""
@@ -43,7 +58,7 @@ class LoadOptions:
             raise DataError(f"channels must be 1 or 3, not {self.channels}")
         if not 0 < self.test_fraction < 1:
             raise DataError(f"test_fraction must lie between 0 and 1, not be {self.test_fraction}")
-        for name in ("size", "limit", "workers"):
+        for name in ("size", "limit", "workers", "context", "classes"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise DataError(f"{name} must be at least 1, not {value}")

@@ -1,4 +1,4 @@
-"""Share the training samples among clients: evenly, by Dirichlet draws, or by label shards.
+"""Share the training samples among clients: evenly, in stretches, by Dirichlet draws, or by label shards.
 
 Each function returns one tensor of sample indices per client. Every sample goes to exactly one
 client and every client gets at least one; the same arguments give the same parts.
@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cutlayer.data.form import DataSource
 from cutlayer.data.seeds import derive, generator
+from cutlayer.data.stratify import classes_or_zeros
 from cutlayer.errors import DataError
 
 Partition = tuple[Tensor, ...]
@@ -25,6 +27,12 @@ def even(labels: Tensor, clients: int, seed: int) -> Partition:
     _check(labels, clients)
     order = torch.randperm(len(labels), generator=generator("partition", seed))
     return tuple(order.tensor_split(clients))
+
+
+def contiguous(labels: Tensor, clients: int, seed: int) -> Partition:
+    """Cut into stretches whose sizes differ by at most one, in the order of the data."""
+    _check(labels, clients)
+    return tuple(torch.arange(len(labels)).tensor_split(clients))
 
 
 def dirichlet(labels: Tensor, clients: int, seed: int, alpha: float) -> Partition:
@@ -114,13 +122,34 @@ def _repair(parts: list[Tensor]) -> list[Tensor]:
 #: The kinds of partition, each with the setting that its spec string carries, if any.
 PARTITIONS: dict[str, tuple[Callable[..., Partition], dict[str, Callable[[str], float]]]] = {
     "even": (even, {}),
+    "contiguous": (contiguous, {}),
     "dirichlet": (dirichlet, {"alpha": float}),
     "shard": (by_shard, {"shards": int}),
 }
 
 
+# Those that do not look at classes.
+_ANY_TARGETS = ("even", "contiguous")
+
+
+def partition_data(spec: str, train: DataSource, clients: int, seed: int) -> Partition:
+    """As `partition`, for targets of any kind. Without classes there are `even` and `contiguous`.
+
+    Labels are looked at only where they matter: data that are read as needed would all be read for them.
+    """
+    kind = spec.partition(":")[0]
+    if kind in _ANY_TARGETS:
+        return partition(spec, torch.zeros(len(train), dtype=torch.int64), clients, seed)
+    if not train.form.classed and kind in PARTITIONS:
+        raise DataError(
+            f"partition {kind!r} shares out classes, and the targets of {train.name} are none "
+            f"({train.form.target.describe()}); use {' or '.join(_ANY_TARGETS)}"
+        )
+    return partition(spec, classes_or_zeros(train), clients, seed)
+
+
 def partition(spec: str, labels: Tensor, clients: int, seed: int) -> Partition:
-    """Partition by a spec string: `even`, `dirichlet:alpha=0.5` or `shard:shards=2`."""
+    """Partition by a spec string: `even`, `contiguous`, `dirichlet:alpha=0.5` or `shard:shards=2`."""
     kind, _, text = spec.partition(":")
     if kind not in PARTITIONS:
         raise DataError(f"no partition {kind!r}; choose from {', '.join(PARTITIONS)}")

@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
+from cutlayer.data.arrays import ArrayDataset
 from cutlayer.data.augment import Augment
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.federated import FederatedData
-from cutlayer.data.known_datasets import Statistics
+from cutlayer.data.form import DataForm, DataSource, Statistics, TensorForm
 from cutlayer.errors import FileError
 from cutlayer.files import write_atomically
 
@@ -30,8 +31,9 @@ class DataSpec:
     name: str
     shape: tuple[int, ...]
     pixels: bool
-    """Whether samples are uint8 images; otherwise float32 features, used as they are."""
+    """Whether samples are uint8 images; otherwise `inputs` says, or they are float32 features."""
     classes: int
+    """How many outputs the model has: classes, labels, the vocabulary, or the floats of a target."""
     class_names: tuple[str, ...] | None
     augment: str
     mean: tuple[float, ...]
@@ -39,22 +41,37 @@ class DataSpec:
     size: int | None
     samples: tuple[int, ...]
     """How many each client has."""
+    inputs: tuple[TensorForm, ...] = ()
+    """What a sample consists of, where that is more than an image or features and a class number."""
+    container: Literal["tensor", "tuple", "dict"] = "tensor"
+    target: TensorForm | None = None
+
+    @property
+    def form(self) -> DataForm:
+        """The form of the data."""
+        if self.target is not None:
+            return DataForm(self.inputs, self.target, self.container)
+        sample = TensorForm("uint8" if self.pixels else "float32", self.shape)
+        return DataForm((sample,), TensorForm("int64", (), self.classes))
 
     @staticmethod
     def of(data: FederatedData) -> DataSpec:
         """The spec of these data."""
-        train, augment = data.train, data.augment
+        train, augment, form = data.train, data.augment, data.train.form
         return DataSpec(
             name=train.name,
             shape=train.shape,
-            pixels=train.images.dtype == torch.uint8,
-            classes=train.classes,
+            pixels=form.pixels,
+            classes=form.outputs,
             class_names=train.class_names,
             augment=augment.name,
             mean=augment.statistics.mean,
             std=augment.statistics.std,
             size=augment.size,
             samples=tuple(len(part) for part in data.parts),
+            inputs=() if form.plain else form.inputs,
+            container=form.container,
+            target=None if form.plain else form.target,
         )
 
     def write(self, directory: str | Path) -> None:
@@ -76,6 +93,9 @@ class DataSpec:
     def parse(found: dict[str, Any]) -> DataSpec:
         """The spec from plain JSON."""
         values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
+        if values.get("target") is not None:
+            values["target"] = TensorForm.parse(values["target"])
+            values["inputs"] = tuple(TensorForm.parse(entry) for entry in values["inputs"])
         return DataSpec(**values)
 
     def preprocess(self) -> Augment:
@@ -83,12 +103,24 @@ class DataSpec:
         return Augment(self.augment, Statistics(self.mean, self.std), self.size)
 
     def placeholder_data(self) -> FederatedData:
-        """Blank data of the same shape, classes and part sizes.
+        """Blank data of the same form and part sizes.
 
         However many samples the clients have, one stands for all of them, and takes the memory of one.
         """
-        blank = torch.zeros(1, *self.shape, dtype=torch.uint8 if self.pixels else torch.float32)
-        label = torch.zeros(1, dtype=torch.int64)
-        train = Dataset(blank, label, self.classes, self.class_names, self.name)
-        parts = tuple(label.expand(count) for count in self.samples)
+        inputs, targets = self.form.zeros(1)
+        train: DataSource
+        if isinstance(inputs, torch.Tensor) and self.form.plain:
+            train = Dataset(inputs, targets, self.classes, self.class_names, self.name)
+        else:
+            values = max((form.values for form in self.inputs), default=0)
+            train = ArrayDataset(
+                inputs,
+                targets,
+                self.form.target.values,
+                values,
+                class_names=self.class_names,
+                name=self.name,
+            )
+        index = torch.zeros(1, dtype=torch.int64)
+        parts = tuple(index.expand(count) for count in self.samples)
         return FederatedData(train, train, self.preprocess(), parts)

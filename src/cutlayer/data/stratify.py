@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from cutlayer.data.form import DataSource
 from cutlayer.data.load_options import Split
 from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
@@ -42,3 +43,13 @@ def hold_out(labels: Tensor, split: Split, fraction: float, seed: int, where: st
     keep = torch.ones(len(labels), dtype=torch.bool)
     keep[test] = False
     return keep.nonzero().flatten()
+
+
+def hold_out_any(data: DataSource, split: Split, fraction: float, seed: int, where: str) -> Tensor:
+    """As `hold_out`, for targets of any kind: where they are not classes, any sample may be chosen."""
+    return hold_out(classes_or_zeros(data), split, fraction, seed, where)
+
+
+def classes_or_zeros(data: DataSource) -> Tensor:
+    """The class of each sample; where targets are not classes, all are of one."""
+    return torch.zeros(len(data), dtype=torch.int64) if data.labels is None else data.labels

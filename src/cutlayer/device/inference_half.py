@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cutlayer.codecs import Codec
+from cutlayer.codecs import Codec, decode
+from cutlayer.codecs.frame import DEFAULT_LIMIT
 from cutlayer.codecs.registry import codec_of
 from cutlayer.device import data_form
 from cutlayer.device.data_form import DataForm
@@ -33,7 +34,7 @@ class OnnxHalf:
     Takes samples as they are stored, uint8 images or features, as arrays; gives float32 arrays.
     """
 
-    arrays = "numpy"
+    classed = True
 
     def __init__(self, data: bytes, where: str, threads: int = 1) -> None:
         """From the bytes of a file, which may come from anywhere; `where` names it in errors."""
@@ -80,8 +81,23 @@ class OnnxHalf:
             raise FileError(f"{self._head.where}: gave smashed data of shape {list(found.shape)}")
         return found
 
+    def encode(self, smashed: Any, codec: Codec | None = None) -> bytes:
+        """Smashed data as they travel: under the run's codec, or under another."""
+        return (self.up if codec is None else codec.deterministic()).encode(smashed)
+
+    @staticmethod
+    def decode(frame: bytes, max_elements: int | None = None) -> Any:
+        """The server's answer, of at most so many elements."""
+        limit = DEFAULT_LIMIT if max_elements is None else max_elements
+        return decode(frame, max_elements=limit, like="numpy")
+
+    @staticmethod
+    def raw_bytes(crossed: Any) -> int:
+        """How many bytes what crossed the cut takes without a codec."""
+        return 4 * int(crossed.size)
+
     def finish(self, features: Any) -> Any:
-        """U-shape: logits from the server's activations."""
+        """The logits: the server's answer, or in a U-shape what the tail makes of its activations."""
         if self._tail is None:
             return features
         shape = self._tail.inputs[FEATURES][0]

@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +108,6 @@ class OnnxParticipant:
     def exchange_codecs(self) -> Any:
         """Not for a device: the server averages."""
         raise RefusedError("a device without PyTorch exchanges nothing with other clients")
-
-    def undisturbed(self) -> AbstractContextManager[Any]:
-        """A context in which the process's own random numbers are not touched: they never are."""
-        return nullcontext()
 
 
 def _listed(names: tuple[str, ...] | None) -> list[str] | None:

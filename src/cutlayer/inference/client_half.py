@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import safetensors.torch
 import torch
@@ -21,9 +21,11 @@ from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
 from cutlayer.models import AllowedModels
 from cutlayer.protocol.admission import problem
-from cutlayer.protocol.build import prepare_model
-from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.protocol.build import make_codecs, prepare_model
+from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
+from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes
 from cutlayer.training.load_run import Trained, open_run
 
 
@@ -34,8 +36,6 @@ class ClientSide:
     config: Config
     data_spec: DataSpec
     parts: tuple[Part, ...]
-
-    arrays: ClassVar[Literal["torch"]] = "torch"
 
     @staticmethod
     def of(trained: Trained) -> ClientSide:
@@ -94,15 +94,10 @@ class ClientSide:
         """U-shape: from the server's activations to logits."""
         return self.parts[1] if len(self.parts) > 1 else None
 
-    @property
-    def up(self) -> Codec:
-        """The codec of smashed data, without random choices."""
-        return codec_of(self.config.codec.up).deterministic()
-
-    @property
-    def down(self) -> Codec:
-        """U-shape: the codec of the server's activations."""
-        return codec_of(self.config.codec.down).deterministic()
+    @cached_property
+    def codecs(self) -> RunCodecs:
+        """The codecs of the run: `up` for smashed data, in a U-shape `down` for the server's activations."""
+        return make_codecs(self.config)
 
     @cached_property
     def digest(self) -> str:
@@ -113,12 +108,14 @@ class ClientSide:
         return hashlib.sha256(safetensors.torch.save(dict(sorted(state.items())))).hexdigest()
 
     @torch.no_grad()
-    def smash(self, images: Tensor) -> Tensor:
-        """The smashed data of samples as they are stored: uint8 images or features."""
-        expected, given = self.data_spec.shape, tuple(images.shape[1:])
+    def smash(self, images: Inputs) -> Tensors:
+        """The smashed data of samples as they are stored: uint8 images, features, or several tensors."""
+        expected = self.data_spec.shape
+        given = tuple(images.shape[1:]) if isinstance(images, Tensor) else expected
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        found: Tensor = self.head(self.data_spec.preprocess().test(images))
+        with undisturbed():
+            found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
         return found
 
     @property
@@ -126,11 +123,29 @@ class ClientSide:
         """Whether the server's answer goes through a tail."""
         return self.tail is not None
 
+    @property
+    def classed(self) -> bool:
+        """Whether the model says which class a sample has."""
+        return self.data_spec.form.classed
+
+    def encode(self, smashed: Tensors, codec: Codec | None = None) -> bytes:
+        """Smashed data as they travel: under the run's codecs, or under another."""
+        codecs = self.codecs if codec is None else replace(self.codecs, up=codec, tensors={})
+        return codecs.encode_evaluation(codecs.up, smashed)
+
+    def decode(self, frame: bytes, max_elements: int | None = None) -> Tensors:
+        """The server's answer, of at most so many elements."""
+        return self.codecs.decode_cut(frame, max_elements)
+
+    @staticmethod
+    def raw_bytes(crossed: Tensors) -> int:
+        """How many bytes what crossed the cut takes without a codec."""
+        return raw_bytes(crossed)
+
     @torch.no_grad()
-    def finish(self, features: Tensor) -> Tensor:
-        """U-shape: logits from the server's activations."""
-        found: Tensor = features if self.tail is None else self.tail(features)
-        return found
+    def finish(self, answer: Tensors) -> Tensor:
+        """The model's output from the server's answer; in a U-shape, through the tail."""
+        return main_output(answer if self.tail is None else self.tail(answer))
 
     @staticmethod
     def split(images: Tensor, size: int) -> Sequence[Tensor]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from cutlayer.codecs import decode
 from cutlayer.device.predictions import Prediction
 from cutlayer.errors import DataError
+from cutlayer.protocol.build import make_codecs
 from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.split.tensors import Tensors, call, main_output, raw_bytes
 from cutlayer.training.load_run import Trained
 
 
@@ -23,9 +25,8 @@ class Predictor:
 
     def __init__(self, trained: Trained, codec: str | None = None) -> None:
         self._trained = trained
-        settings = trained.config.codec
-        # In a U-shape the second crossing goes down to the client.
-        self._codecs = [codec_of(spec).deterministic() for spec in (codec or settings.up, settings.down)]
+        found = make_codecs(trained.config)
+        self._codecs = found if codec is None else replace(found, up=codec_of(codec), tensors={})
         self._preprocess = trained.data_spec.preprocess()
         self.bytes = 0
         self.raw_bytes = 0
@@ -36,15 +37,16 @@ class Predictor:
         expected, given = self._trained.data_spec.shape, tuple(images.shape[1:])
         if given != expected:
             raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
-        x = self._preprocess.test(images)
-        *fronts, last = self._trained.parts
-        for part, codec in zip(fronts, self._codecs, strict=False):
-            x = part(x)
-            frame = codec.encode(x)
+        codecs = self._codecs
+        head, *rest = self._trained.parts
+        x: Tensors = call(head, self._preprocess.test(images))
+        # In a U-shape the second crossing goes down to the client.
+        for part, how in zip(rest, (codecs.up, codecs.down), strict=False):
+            frame = codecs.encode_evaluation(how, x)
             self.bytes += len(frame)
-            self.raw_bytes += 4 * x.numel()
-            x = decode(frame)
-        return last(x)  # type: ignore[no-any-return]
+            self.raw_bytes += raw_bytes(x)
+            x = part(codecs.decode_cut(frame))
+        return main_output(x)
 
     def __call__(self, images: Tensor, batch: int = 256) -> Iterator[Prediction]:
         """Predict sample by sample, in order."""

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 import grpc
 
-from cutlayer.codecs import Codec, decode
+from cutlayer.codecs import Codec
 from cutlayer.codecs.registry import codec_of
-from cutlayer.codecs.tensors import count
 from cutlayer.device.inference_half import OnnxHalf
 from cutlayer.errors import CutlayerError, MessageError, RefusedError, UnreachableError
 from cutlayer.imports import need
@@ -38,20 +37,16 @@ class Half(Protocol):
     """A client's half as `RemoteModel` uses it: a `ClientSide` of PyTorch, or an `OnnxHalf` without it."""
 
     @property
-    def arrays(self) -> Any:
-        """What it computes with: "torch" or "numpy"."""
-
-    @property
     def data_spec(self) -> Any:
         """What samples look like."""
 
     @property
-    def digest(self) -> str:
-        """By it the server knows whether the two halves belong together."""
+    def classed(self) -> bool:
+        """Whether the model says which class a sample has; other tasks have outputs of other shapes."""
 
     @property
-    def up(self) -> Codec:
-        """The codec of smashed data."""
+    def digest(self) -> str:
+        """By it the server knows whether the two halves belong together."""
 
     @property
     def u_shaped(self) -> bool:
@@ -60,8 +55,17 @@ class Half(Protocol):
     def smash(self, images: Any) -> Any:
         """The smashed data of samples as they are stored."""
 
-    def finish(self, features: Any) -> Any:
-        """U-shape: logits from the server's activations."""
+    def encode(self, smashed: Any, codec: Codec | None) -> bytes:
+        """Smashed data as they travel: under the run's codecs, or under another."""
+
+    def decode(self, frame: bytes, max_elements: int | None) -> Any:
+        """The server's answer, of at most so many elements; by default, as many as any frame may have."""
+
+    def raw_bytes(self, crossed: Any) -> int:
+        """How many bytes what crossed the cut takes without a codec."""
+
+    def finish(self, answer: Any) -> Any:
+        """The model's output from the server's answer; in a U-shape, through the tail."""
 
     def split(self, images: Any, size: int) -> Sequence[Any]:
         """Samples in pieces of at most so many."""
@@ -113,7 +117,7 @@ class RemoteModel:
         self.raw_bytes = 0
         self._lock = Lock()
         self._security = security or ClientSecurity()
-        self._codec = codec_of(codec).deterministic() if codec else self.side.up
+        self._codec = codec_of(codec) if codec else None
         self._channel = self._security.sync_channel(address, _CHANNEL)
         self._predict: Any = self._channel.unary_unary(
             PREDICT,
@@ -136,7 +140,7 @@ class RemoteModel:
             if len(waiting) >= 4:
                 yield self._answer(waiting.popleft())
             smashed = self.side.smash(piece)
-            frame = self._codec.encode(smashed)
+            frame = self.side.encode(smashed, self._codec)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
             waiting.append(_Asked(request, len(piece), self._ask(request)))
@@ -178,21 +182,25 @@ class RemoteModel:
 
     def _answer(self, asked: _Asked) -> Any:
         frame, samples = self._frame(asked), asked.samples
-        x = decode(frame, like=self.side.arrays)
-        if self.side.u_shaped:
-            self._count(frame, x)
-            x = self.side.finish(x)
-        if tuple(x.shape) != (samples, self.side.data_spec.classes):
+        # Logits have a size that is known before any memory is taken for them.
+        classed, u_shaped = self.side.classed, self.side.u_shaped
+        most = samples * self.side.data_spec.classes if classed and not u_shaped else None
+        answer = self.side.decode(frame, most)
+        if u_shaped:
+            self._count(frame, answer)
+        x = self.side.finish(answer)
+        # Other tasks than classification have outputs of other shapes.
+        wanted = [samples, self.side.data_spec.classes] if classed else [samples]
+        if list(x.shape[: len(wanted)]) != wanted or (classed and len(x.shape) != 2):
             raise MessageError(
-                f"{self.address}: the server answered with shape {list(x.shape)}; expected "
-                f"{[samples, self.side.data_spec.classes]}"
+                f"{self.address}: the server answered with shape {list(x.shape)}; expected {wanted}"
             )
         return x
 
     def _count(self, frame: bytes, x: Any) -> None:
         with self._lock:
             self.bytes += len(frame)
-            self.raw_bytes += 4 * count(x)
+            self.raw_bytes += self.side.raw_bytes(x)
 
     def close(self) -> None:
         """End the connection."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutlayer.data import load
+from cutlayer.data import ArrayDataset, Dataset, Inputs, load
 from cutlayer.data.formats.decode import decode_all
 from cutlayer.data.formats.encoded import Record
 from cutlayer.data.load_options import Split
@@ -45,10 +45,17 @@ def samples(source: str, data_spec: DataSpec, split: Split, root: str | Path, li
             f"{source}: samples have the shape {list(found.shape)}, but the model was trained on "
             f"{list(data_spec.shape)}"
         )
+    if not isinstance(found, Dataset | ArrayDataset) or len(found.form.inputs) != 1:
+        raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
+    inputs: Inputs = found.images if isinstance(found, Dataset) else found.batch(torch.arange(len(found)))[0]
+    labels = found.labels
+    if not isinstance(inputs, Tensor):
+        raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
     # Labels of other classes say nothing about this model's predictions.
     named = None not in (found.class_names, data_spec.class_names)
-    same = found.classes == data_spec.classes and (not named or found.class_names == data_spec.class_names)
-    return Samples(found.images, found.labels if same else None)
+    same = found.form.target == data_spec.form.target and found.form.classed
+    same = same and (not named or found.class_names == data_spec.class_names)
+    return Samples(inputs, labels if same else None)
 
 
 def _plain_images(path: Path) -> list[Path]:

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field, replace
 
 import grpc
 import torch
-from torch import Tensor
 
-from cutlayer.codecs import decode
 from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.inference.batcher import Batcher, Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.service import INFERENCE, InferenceService
 from cutlayer.protocol.run_codecs import codec_of
+from cutlayer.protocol.tensor_forms import describe, elements_of, forms_at, misfit, most_elements
+from cutlayer.seeding import undisturbed
+from cutlayer.split.tensors import Tensors, concatenate, divide_batch, main_output, samples_in, tensors_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
 from cutlayer.wire.grpc.connections import Connections
@@ -43,38 +44,47 @@ class ServerSide:
 
     def __init__(self, trained: Trained, samples: int, metrics: Metrics | None = None) -> None:
         side = ClientSide.of(trained)
-        data_spec = trained.data_spec
-        blank = torch.zeros(1, *data_spec.shape, dtype=torch.uint8 if data_spec.pixels else torch.float32)
-        self.shape = tuple(side.smash(blank).shape[1:])
-        self.max_elements = samples * torch.Size(self.shape).numel()
+        self.forms = forms_at(side.smash(trained.data_spec.form.zeros(1)[0]))
+        self.samples = samples
+        self.max_elements = samples * elements_of(self.forms)
         self.digest = side.digest
         self._body = trained.parts[1]
-        self._down = side.down if side.tail is not None else codec_of("none")
+        self._codecs = side.codecs
+        self._down = self._codecs.down if side.tail is not None else codec_of("none")
+        self._to_tail = side.tail is not None
         self._metrics = metrics
 
-    def admit(self, request: bytes) -> tuple[Tensor, int]:
+    def admit(self, request: bytes) -> tuple[Tensors, int]:
         """The smashed data in a frame, if they can be those of this model."""
-        x = decode(request, max_elements=self.max_elements)
-        if tuple(x.shape[1:]) != self.shape or x.dtype != torch.float32:
-            raise MessageError(
-                f"smashed data of shape {list(x.shape)} and type {str(x.dtype).removeprefix('torch.')}; this "
-                f"model takes float32 of shape [samples, {', '.join(map(str, self.shape))}]"
-            )
-        return x, len(x)
+        x = self._codecs.decode_cut(request, most_elements(self.forms, self.samples))
+        first = tensors_of(x)[0]
+        samples = len(first) if first.dim() else 0
+        wrong = misfit(x, self.forms, samples, torch.float32) if samples else "no samples"
+        if wrong is not None:
+            raise MessageError(f"smashed data of {wrong}; this model takes {self._wanted()}")
+        return x, samples
 
     @torch.inference_mode()
-    def infer(self, items: Sequence[Tensor]) -> list[bytes | CutlayerError]:
+    def infer(self, items: Sequence[Tensors]) -> list[bytes | CutlayerError]:
         """One pass for all; each answer in a frame of its own, encoded alone."""
-        outputs = self._body(torch.cat(list(items)) if len(items) > 1 else items[0])
+        with undisturbed():
+            found = self._body(concatenate(items) if len(items) > 1 else items[0])
+        outputs: Tensors = found if self._to_tail else main_output(found)
+        sizes = [samples_in(item) for item in items]
         if self._metrics is not None:
-            self._metrics.inferred(len(items), len(outputs))
+            self._metrics.inferred(len(items), sum(sizes))
         answers: list[bytes | CutlayerError] = []
-        for output in torch.split(outputs, [len(item) for item in items]):
+        for output in divide_batch(outputs, sizes):
             try:
-                answers.append(self._down.encode(output))
+                answers.append(self._codecs.encode_evaluation(self._down, output))
             except CutlayerError as error:  # values that overflowed are the fault of that request
                 answers.append(error)
         return answers
+
+    def _wanted(self) -> str:
+        if isinstance(self.forms, dict):
+            return describe(self.forms, 1, torch.float32) + ", for each sample"
+        return f"float32 of shape [samples, {', '.join(map(str, self.forms))}]"
 
 
 @dataclass(frozen=True)
@@ -138,7 +148,8 @@ class running:  # noqa: N801, reads as `async with running(...)`
             metrics=self.metrics,
             admitted=connections.admitted,
         )
-        server = grpc.aio.server(interceptors=(gate,), options=server_options(limits, _STREAMS))
+        options = server_options(limits, _STREAMS, pieces=False)
+        server = grpc.aio.server(interceptors=(gate,), options=options)
         service = InferenceService(self.batcher, side.digest, self.metrics)
         server.add_generic_rpc_handlers((service.handler(),))
         health = add_health(server, [INFERENCE])

@@ -22,6 +22,9 @@ GROUP = "cutlayer.models"
 
 Factory = Callable[..., nn.Module]
 
+#: How the name of a model begins that was given as a Python object, and so cannot be built from its name.
+OBJECT = "object/"
+
 
 @dataclass(frozen=True)
 class AllowedModels:
@@ -33,6 +36,8 @@ class AllowedModels:
     """Functions and classes that are at hand, by the name that somebody else gives them."""
     anything: bool = False
     """Whether any name may be imported: only where all names are this process's own user's."""
+    most_parameters: int | None = 500_000_000
+    """The largest built-in model, so that a server's settings cannot exhaust a client's memory."""
 
     @staticmethod
     def of(names: Iterable[str] = (), factories: Mapping[str, Factory] | None = None) -> AllowedModels:
@@ -49,6 +54,13 @@ class AllowedModels:
         """
         if name in self.factories:
             return self.factories[name]
+        if name.startswith(OBJECT):
+            at_hand = ", ".join(self.factories) or "none"
+            raise ModelError(
+                f"the model of this run was given as a Python object, a {name.removeprefix(OBJECT)}, and "
+                f"cannot be built from settings (given here: {at_hand}). Give it again, in Python: "
+                "cutlayer.load_run(path, model=...), or cutlayer.train(model, ..., out=path, resume=True)"
+            )
         installed = _installed(name)
         if installed is not None:
             return _load(installed)
@@ -67,7 +79,7 @@ class AllowedModels:
 
 
 #: For names that come from this process's own user.
-ANY_MODEL = AllowedModels(anything=True)
+ANY_MODEL = AllowedModels(anything=True, most_parameters=None)
 
 
 def _installed(name: str) -> EntryPoint | None:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from cutlayer.config.schema import Config
 from cutlayer.data.augment import AUGMENTATIONS
+from cutlayer.data.form import DTYPES, DataForm, TensorForm
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import NotNowError, RefusedError, UnreachableError
 from cutlayer.protocol.handshake import data_spec_of
@@ -22,14 +23,21 @@ MOST_CLASSES = 1 << 16
 # Of one client. A run in mode relay keeps eight bytes for each batch.
 MOST_SAMPLES = 1 << 24
 MOST_DIMENSIONS = 8
+MOST_INPUTS = 16
+# Of a vocabulary: a model has a row of weights for each.
+MOST_TOKENS = 1 << 18
+# Of a sequence of tokens: attention compares each with each.
+LONGEST_SEQUENCE = 1 << 14
 LONGEST_NAME = 256
 # Far below what any image has, and far above what float32 cannot divide by.
 SMALLEST_STD = 1e-9
+# Of float features, which need not be small.
+LARGEST_FEATURE = 1e12
 
 
 def problem(spec: DataSpec) -> str | None:
     """What is impossible in a description of data that came from somebody else; None if nothing is."""
-    shape, channels = spec.shape, spec.shape[0] if spec.shape else 0
+    shape = spec.shape
     images = len(shape) == 3
     if not 0 < len(shape) <= MOST_DIMENSIONS or min(shape) < 1 or (spec.pixels and not images):
         return f"samples cannot have the shape {_short(shape)}"
@@ -37,6 +45,9 @@ def problem(spec: DataSpec) -> str | None:
         return f"samples of shape {_short(shape)} have more than {MOST_VALUES:,} values"
     if not 1 <= spec.classes <= MOST_CLASSES:
         return f"{spec.classes} classes; a run has 1 to {MOST_CLASSES:,}"
+    wrong = form_problem(spec)
+    if wrong is not None:
+        return wrong
     if spec.class_names is not None and len(spec.class_names) != spec.classes:
         return f"{len(spec.class_names)} class names for {spec.classes} classes"
     if not all(map(_is_name, spec.class_names or ())):
@@ -49,17 +60,59 @@ def problem(spec: DataSpec) -> str | None:
         return f"samples of shape {_short(shape)} cannot be cut to a side of {spec.size}"
     if max(spec.samples, default=0) > MOST_SAMPLES:
         return f"{max(spec.samples):,} samples; a client has at most {MOST_SAMPLES:,}"
-    return statistics_problem(spec.mean, spec.std, channels)
+    return statistics_problem(spec.mean, spec.std, spec.form)
 
 
-def statistics_problem(mean: tuple[float, ...], std: tuple[float, ...], channels: int) -> str | None:
-    """What is impossible in the statistics of channels, whose values are between 0 and 1; None if nothing."""
+def form_problem(spec: DataSpec) -> str | None:
+    """What is impossible in the inputs and the target that somebody else described; None if nothing is."""
+    if spec.target is None:
+        return "inputs without a target" if spec.inputs else None
+    if spec.container not in ("tensor", "tuple", "dict"):
+        return "inputs are a tensor, a tuple or a dict"
+    count = len(spec.inputs)
+    if not 1 <= count <= MOST_INPUTS or (spec.container == "tensor" and count > 1):
+        return f"{count} inputs; a sample has 1 to {MOST_INPUTS}, and a single tensor is one"
+    if len({tensor.name for tensor in spec.inputs}) != count:
+        return "two inputs have the same name"
+    for tensor in (*spec.inputs, spec.target):
+        if tensor.dtype not in DTYPES:
+            return f"no tensor has such a dtype; there are: {', '.join(DTYPES)}"
+        if len(tensor.shape) > MOST_DIMENSIONS or min(tensor.shape, default=1) < 1:
+            return f"a tensor cannot have the shape {_short(tensor.shape)}"
+        if math.prod(tensor.shape) > MOST_VALUES:
+            return f"a tensor of shape {_short(tensor.shape)} has more than {MOST_VALUES:,} values"
+        if not 0 <= tensor.values <= MOST_TOKENS or not _is_name(tensor.name):
+            return "the name or the number of values of an input is impossible"
+    if any(not tensor.shape for tensor in spec.inputs) or spec.inputs[0].shape != spec.shape:
+        return f"the first input has another shape than {_short(spec.shape)}"
+    longest = max((t.shape[0] for t in spec.inputs if t.dtype == "int64" and len(t.shape) == 1), default=0)
+    if longest > LONGEST_SEQUENCE:
+        return f"sequences of {longest:,} tokens; a sample has at most {LONGEST_SEQUENCE:,}"
+    if spec.classes != spec.form.outputs:
+        return f"{spec.classes} classes, but targets that need {spec.form.outputs} outputs"
+    return _target_problem(spec.target, spec.form)
+
+
+def _target_problem(target: TensorForm, form: DataForm) -> str | None:
+    if target.dtype not in ("int64", "bool", "float32"):
+        return "targets are int64, bool or float32"
+    if target.dtype == "int64" and not 1 <= target.values <= MOST_CLASSES:
+        return f"targets of {target.values} values; there can be 1 to {MOST_CLASSES:,}"
+    if not 1 <= form.outputs <= MOST_CLASSES:
+        return f"targets need {form.outputs} outputs; a run has 1 to {MOST_CLASSES:,}"
+    return "images or features with class numbers need no further description" if form.plain else None
+
+
+def statistics_problem(mean: tuple[float, ...], std: tuple[float, ...], form: DataForm) -> str | None:
+    """What is impossible in the statistics of channels; None if nothing. Those of images are from 0 to 1."""
+    channels = form.channels
+    low, high = (0.0, 1.0) if form.pixels else (-LARGEST_FEATURE, LARGEST_FEATURE)
     if not len(mean) == len(std) == channels:
         return f"{len(mean)} means and {len(std)} standard deviations for {channels} channels"
-    if not all(0 <= value <= 1 for value in mean):
-        return "the mean of a channel is a number from 0 to 1"
-    if not all(SMALLEST_STD <= value <= 1 for value in std):
-        return f"the standard deviation of a channel is a number from {SMALLEST_STD:g} to 1"
+    if not all(low <= value <= high for value in mean):
+        return f"the mean of a channel is a number from {low:g} to {high:g}"
+    if not all(SMALLEST_STD <= value <= high for value in std):
+        return f"the standard deviation of a channel is a number from {SMALLEST_STD:g} to {high:g}"
     return None
 
 
@@ -70,13 +123,17 @@ class _Form(NamedTuple):
     classes: int
     pixels: bool
     class_names: tuple[str, ...] | None
+    inputs: tuple[TensorForm, ...]
+    container: str
+    target: TensorForm | None
 
     @staticmethod
     def of(spec: DataSpec) -> "_Form":
-        return _Form(spec.shape, spec.classes, spec.pixels, spec.class_names)
+        about = (spec.shape, spec.classes, spec.pixels, spec.class_names)
+        return _Form(*about, spec.inputs, spec.container, spec.target)
 
     def difference(self, other: "_Form", whose: str) -> str:
-        names = ("shape", "number of classes", "being images", "class names")
+        names = ("shape", "number of classes", "being images", "class names", "inputs", "container", "target")
         name, a, b = next(found for found in zip(names, self, other, strict=True) if found[1] != found[2])
         return f"their {name} is {_short(a)}, {whose} {_short(b)}"
 

@@ -9,9 +9,10 @@ and the others go on. No message ends the server.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from types import TracebackType
 from typing import NoReturn, TypeVar
 
 import torch
@@ -21,8 +22,11 @@ from cutlayer.errors import AbsentError, FrameError, LimitError, MessageError, R
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes
 from cutlayer.protocol.state_form import StateForm
+from cutlayer.protocol.tensor_forms import Forms, describe, misfit, most_elements
 from cutlayer.protocol.values import check_number, check_values
-from cutlayer.tasks.base import Task
+from cutlayer.split.tensors import Tensors, apply, tensors_of
+from cutlayer.tasks import Task
+from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.types import (
     Gradient,
     Labels,
@@ -33,11 +37,15 @@ from cutlayer.wire.messages.types import (
     Share,
     Smashed,
     State,
+    Sums,
     SyncUp,
 )
 from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
+
+# What computing on a tensor or a number from somebody else may raise.
+_UNUSABLE = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
 
 # No stage of a step takes longer, in seconds, and no loss of a batch is larger.
 _LONGEST_STAGE, _LARGEST = 1e7, 1e12
@@ -47,11 +55,12 @@ _LONGEST_STAGE, _LARGEST = 1e7, 1e12
 class Agreed:
     """What both ends have derived alike, so that a client's messages can be held against it.
 
-    Shapes are those of one sample. None where it is not known, as in one process.
+    Shapes are those of one sample; where several tensors cross a cut, each has one by its name, and a dtype.
+    None where it is not known, as in one process.
     """
 
-    smashed: tuple[int, ...] | None = None
-    tail_gradient: tuple[int, ...] | None = None
+    smashed: Forms | None = None
+    tail_gradient: Forms | None = None
     """U-shape: the gradient at the second cut."""
     dtype: torch.dtype = torch.float32
     state: StateForm | None = None
@@ -85,7 +94,7 @@ class Boundary:
         self._shares = shares
         self._decoding = decoding
 
-    def batch(self, client: int, number: int, samples: int) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    def batch(self, client: int, number: int, samples: int) -> tuple[Tensors, Tensor, tuple[int, int]]:
         """Smashed data of so many samples, their targets, and the bytes that each took."""
         message = self.receive(client, number, Smashed)
         labels = self.receive(client, number, Labels)
@@ -94,18 +103,20 @@ class Boundary:
                 raise MessageError("targets where none are expected")
             if labels.count != samples:  # before anything of that size is made
                 raise MessageError(f"{labels.count} labels for {samples} samples")
-            smashed = self._tensor(message, self._agreed.smashed, samples)
+            smashed = self._tensors(message, self._agreed.smashed, samples)
             targets = self._task.unpack(labels.body, labels.count)
+            if targets.is_floating_point():
+                check_values(targets, self._codecs.max_value, "targets")
         return smashed, targets, (message.size, labels.size)
 
     def tensor(
         self, client: int, number: int, kind: type[Smashed | Gradient], samples: int
-    ) -> tuple[Tensor, int]:
+    ) -> tuple[Tensors, int]:
         """Smashed data or a gradient of so many samples, and the bytes that it took."""
         message = self.receive(client, number, kind)
         agreed = self._agreed.smashed if kind is Smashed else self._agreed.tail_gradient
         with self.blame(client), self._decoding():
-            return self._tensor(message, agreed, samples), message.size
+            return self._tensors(message, agreed, samples), message.size
 
     def shared(self, client: int, number: int, share: Share) -> SyncUp | Placeholder:
         """What a client shares, not decoded yet."""
@@ -136,8 +147,12 @@ class Boundary:
                 check_number(report.error, "the compression error")
         return report
 
-    def scores(self, client: int, number: int, samples: int) -> Scores:
-        """U-shape: how the evaluator's tail did on a test batch of so many samples."""
+    def scores(self, client: int, number: int, samples: int) -> Sequence[float]:
+        """U-shape: how the evaluator's tail did on a test batch of so many samples, as sums of the task."""
+        if self._task is None:
+            raise MessageError("scores where none are expected")
+        if not isinstance(self._task, Classification):
+            return self._sums(self._task, client, number, samples)
         scores = self.receive(client, number, Scores)
         with self.blame(client):
             if not 0 <= scores.top1 <= scores.top5 <= scores.samples == samples:
@@ -145,7 +160,20 @@ class Boundary:
                     f"{scores.top1} and {scores.top5} right of {scores.samples}, where {samples} were asked"
                 )
             check_number(scores.loss, "the summed test loss", low=-_LARGEST, high=_LARGEST)
-        return scores
+        return scores.loss, scores.top1, scores.top5
+
+    def _sums(self, task: Task, client: int, number: int, samples: int) -> Sequence[float]:
+        message = self.receive(client, number, Sums)
+        with self.blame(client):
+            if message.samples != samples:
+                raise MessageError(f"sums of {message.samples} samples, where {samples} were asked")
+            if len(message.body) != 8 * len(task.sum_names):  # before a list of that size is made
+                raise MessageError(
+                    f"{len(message.body)} bytes of sums; the {len(task.sum_names)} sums of this task take "
+                    f"{8 * len(task.sum_names)}"
+                )
+            task.check_sums(message.values, samples)
+        return message.values
 
     def state(self, client: int, number: int, *, complete: bool = True) -> dict[str, Tensor]:
         """What a client has learned, by name; with `complete`, all of it and not only what is its own."""
@@ -192,19 +220,9 @@ class Boundary:
         """Whether clients are our own code, in this process."""
         return self._agreed.smashed is None
 
-    @contextmanager
-    def blame(self, client: int) -> Iterator[None]:
+    def blame(self, client: int) -> AbstractContextManager[None]:
         """What goes wrong inside is the client's fault: put here only what works on what it sent."""
-        try:
-            yield
-        except (AbsentError, RollbackError):
-            raise
-        except (MessageError, FrameError) as error:
-            self._fault(client, error)
-        except (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError) as error:
-            self._fault(
-                client, MessageError(f"what it sent cannot be used ({type(error).__name__}: {error})")
-            )
+        return _Blame(self._fault, client)
 
     def _fault(self, client: int, error: Exception) -> NoReturn:
         named = MessageError(f"{self._transport.label(client)}: {error}")
@@ -212,23 +230,45 @@ class Boundary:
         self._transport.fault(client, named)
         raise AbsentError(str(named)) from error
 
-    def _tensor(self, message: Smashed | Gradient, agreed: tuple[int, ...] | None, samples: int) -> Tensor:
+    def _tensors(self, message: Smashed | Gradient, agreed: Forms | None, samples: int) -> Tensors:
+        """What a message holds, if it has the form that was agreed on."""
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
-        most = None if agreed is None else samples * math.prod(agreed)
-        form = f"{samples} samples" if agreed is None else f"{[samples, *agreed]} of {self._agreed.dtype}"
-        wanted = f"its batch of step {message.number} has {form}"
+        dtype = self._agreed.dtype
+        wanted = f"its batch of step {message.number} has {describe(agreed, samples, dtype)}"
         try:
-            tensor = self._codecs.decode(message.body, most)
+            found = self._codecs.decode_cut(message.body, most_elements(agreed, samples))
         except LimitError as error:
             raise MessageError(f"{what}: {str(error).partition(';')[0]}; {wanted}") from error
-        if agreed is None:
-            right = bool(tensor.dim()) and len(tensor) == samples
-        else:
-            right = tuple(tensor.shape) == (samples, *agreed) and tensor.dtype == self._agreed.dtype
-        if not right:
-            raise MessageError(f"{what} of shape {list(tensor.shape)} of {tensor.dtype}; {wanted}")
-        check_values(tensor, self._codecs.max_value, what)
+        wrong = misfit(found, agreed, samples, dtype)
+        if wrong is not None:
+            raise MessageError(f"{what} of {wrong}; {wanted}")
+        for tensor in tensors_of(found):
+            check_values(tensor, self._codecs.max_value, what)
         clip = self._agreed.clip_smashed
         if clip and isinstance(message, Smashed):
-            tensor = tensor.clamp(-clip, clip)
-        return tensor
+            return apply(lambda t: t.clamp(-clip, clip) if t.is_floating_point() else t, found)
+        return found
+
+
+class _Blame(AbstractContextManager[None]):
+    """Hands whatever goes wrong inside to `fault`. A class, because a generator takes twice as long."""
+
+    __slots__ = ("_client", "_fault")
+
+    def __init__(self, fault: Callable[[int, Exception], NoReturn], client: int) -> None:
+        self._fault, self._client = fault, client
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None or isinstance(error, (AbsentError, RollbackError)):
+            return
+        if isinstance(error, (MessageError, FrameError)):
+            self._fault(self._client, error)
+        if isinstance(error, _UNUSABLE):
+            self._fault(
+                self._client, MessageError(f"what it sent cannot be used ({type(error).__name__}: {error})")
+            )

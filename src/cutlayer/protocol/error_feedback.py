@@ -32,7 +32,7 @@ class ErrorFeedback:
         self, x: Tensor, encode: Callable[[Tensor], bytes], decode: Callable[[bytes], Tensor]
     ) -> bytes:
         """The frame of `x` and of what was owed."""
-        whole = x + self.residual
+        whole = x + self.residual.to(x.device)
         frame = encode(whole)
         residual = whole - decode(frame)
         # A codec whose error is larger than the vector (rk enlarges what it keeps, to be unbiased) would let

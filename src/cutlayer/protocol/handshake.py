@@ -7,6 +7,7 @@ from typing import Any
 
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.federated import FederatedData
+from cutlayer.data.form import TensorForm
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.wire.messages.protobuf import message_class
@@ -25,11 +26,12 @@ def digest(settings: str) -> str:
     return hashlib.sha256(settings.encode()).hexdigest()
 
 
-def config_from_offer(settings: str, data: dict[str, Any]) -> Config:
-    """The configuration of a client: the server's settings, and where its own data are."""
+def config_from_offer(settings: str, data: dict[str, Any], device: str = "cpu") -> Config:
+    """The configuration of a client: the server's settings, where its own data are, and its own device."""
     try:
         found = json.loads(settings)
         found["data"] |= data
+        found["train"]["device"] = device
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(f"the server's settings cannot be read ({error})") from None
     try:
@@ -54,6 +56,7 @@ def describe(data: FederatedData, client: int, settings: str) -> Any:
         mean=spec.mean,
         std=spec.std,
         size=spec.size or 0,
+        **({} if spec.target is None else _form_fields(spec)),
     )
 
 
@@ -71,4 +74,21 @@ def data_spec_of(clients: Sequence[Any]) -> DataSpec:
         std=tuple(first.std),
         size=first.size or None,
         samples=tuple(ready.samples for ready in clients),
+        inputs=tuple(map(_tensor_form, first.inputs)),
+        container=first.container or "tensor",
+        target=_tensor_form(first.target) if first.HasField("target") else None,
     )
+
+
+def _form_fields(spec: DataSpec) -> dict[str, Any]:
+    """The fields of a Ready that only data of other forms than images and features need."""
+    made = message_class("TensorForm")
+    forms = [
+        made(name=form.name, dtype=form.dtype, shape=form.shape, values=form.values)
+        for form in (*spec.form.inputs, spec.form.target)
+    ]
+    return {"inputs": forms[:-1], "target": forms[-1], "container": spec.container}
+
+
+def _tensor_form(message: Any) -> TensorForm:
+    return TensorForm(message.dtype, tuple(message.shape), message.values, message.name)

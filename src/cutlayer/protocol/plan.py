@@ -22,11 +22,14 @@ Sync = Literal["step", "epoch"] | int
 
 @dataclass(frozen=True)
 class LearningRate:
-    """A schedule. The rate changes between epochs; in the linear warm-up it changes at each step."""
+    """A schedule. The rate changes between epochs; in the linear warm-up, and under `linear`, at each step.
+
+    `linear` falls to nearly nothing at the last step. With a warm-up it is a triangle: a one-cycle schedule.
+    """
 
     lr: float
     epochs: int
-    schedule: Literal["constant", "cosine", "steps", "every"] = "constant"
+    schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "constant"
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
     period: int = 30
@@ -37,6 +40,10 @@ class LearningRate:
         warmup = self.warmup_epochs * steps_per_epoch
         done = epoch * steps_per_epoch + step + 1
         rise = done / warmup if done <= warmup else 1.0
+        if self.schedule == "linear":
+            # One more than there are, so that the last step still moves the weights.
+            end = self.epochs * steps_per_epoch + 1
+            return self.lr * (rise if done <= warmup else (end - done) / (end - warmup))
         return rise * self.lr * self._factor(epoch)
 
     def _factor(self, epoch: int) -> float:
@@ -47,6 +54,18 @@ class LearningRate:
         if self.schedule == "every":
             return float(self.gamma ** (epoch // self.period))
         return 1.0
+
+
+def when_extended(schedule: str, before: int, now: int) -> str:
+    """What becomes of the learning rate of a run that is continued to more epochs."""
+    rate = {
+        "constant": "stays as it is",
+        "cosine": f"follows the cosine over {now} epochs from here on, and so begins above where it ended",
+    }
+    return (
+        f"the run is extended from {before} to {now} epochs; the learning rate "
+        f"{rate.get(schedule, 'goes on as its schedule says')}"
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,9 @@ class Plan:
         mode: Mode = "parallel",
         sync: Sync = "step",
         drop_last: bool = False,
+        differences: bool = False,
     ) -> None:
+        """`differences`: weights are shared as differences to their last mean."""
         self.samples = tuple(samples)
         self.mode = mode
         self.sync = sync
@@ -110,6 +131,7 @@ class Plan:
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
         self._batch_size = batch_size
         self._lr = lr
+        self._weights = Share.DIFFERENCES if differences else Share.WEIGHTS
         self._relayed = self._relay_order() if self.relay else _Relayed()
         self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
@@ -135,7 +157,7 @@ class Plan:
         if self.sync == "step":
             return Share.GRADIENTS
         due = last if self.sync == "epoch" else (number + 1) % self.sync == 0
-        return Share.WEIGHTS if due else Share.NOTHING
+        return self._weights if due else Share.NOTHING
 
     def _size(self, client: int, step: int) -> int:
         return min(self._batch_size, self.samples[client] - step * self._batch_size)

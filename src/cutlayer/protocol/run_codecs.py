@@ -1,21 +1,27 @@
 """The codecs of a run: tensors to frames and back, each with the seed of its place in the run."""
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
+from cutlayer.codecs.frame import DEFAULT_LIMIT
 from cutlayer.codecs.registry import codec_of
+from cutlayer.codecs.tensor_set.frame_set import is_set, join_frames, split_frames
+from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.values import check_values
+from cutlayer.split.tensors import Tensors
 from cutlayer.wire.messages.types import Share, SyncUp
 
 __all__ = ["RunCodecs", "codec_of"]
 
 _DENSE = codec("dense")
+_ACTIVATIONS = ("up", "down-features")
 
 
 @dataclass(frozen=True)
@@ -41,21 +47,15 @@ class RunCodecs:
     """How many elements a client's vectors have: gradients or weights, and buffers. None: not known."""
     max_value: float | None = None
     """The largest magnitude of any value that another party sends; None where all are our own."""
-
-    @cached_property
-    def up_evaluation(self) -> Codec:
-        """`up` without random choices."""
-        return self.up.deterministic()
-
-    @cached_property
-    def down_evaluation(self) -> Codec:
-        """`down` without random choices."""
-        return self.down.deterministic()
+    tensors: Mapping[str, Codec] = field(default_factory=dict)
+    """Codecs of single tensors, by name, where several cross a cut. Their gradients travel as all others."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where tensors are decoded to: that of the models."""
 
     @property
     def exact(self) -> bool:
         """Whether smashed data arrive as they are."""
-        return self.up == _DENSE
+        return self.up == _DENSE and all(own == _DENSE for own in self.tensors.values())
 
     @property
     def measures(self) -> bool:
@@ -67,9 +67,33 @@ class RunCodecs:
         """Whether what `sync` drops is kept for the next time."""
         return self.error_feedback and self.sync != _DENSE
 
-    def encode(self, how: Codec, x: Tensor, what: str, client: int, epoch: int, step: int) -> bytes:
-        """A tensor as a frame. `what` keeps two frames of the same place apart."""
-        return how.encode(x, seed=derive(f"codec/{what}", self.seed, client, epoch, step))
+    def encode(self, how: Codec, x: Tensors, what: str, client: int, epoch: int, step: int) -> bytes:
+        """What crosses a cut as a frame, or as a set of frames. `what` keeps two of the same place apart."""
+        place = (self.seed, client, epoch, step)
+        if not isinstance(x, dict):
+            return how.encode(x, seed=derive(f"codec/{what}", *place))
+        own = self.tensors if what in _ACTIVATIONS else {}
+        return join_frames(
+            {
+                name: own.get(name, how).encode(tensor, seed=derive(f"codec/{what}/{name}", *place))
+                if tensor.is_floating_point()
+                else encode_integers(tensor)
+                for name, tensor in x.items()
+            }
+        )
+
+    def encode_evaluation(self, how: Codec, x: Tensors) -> bytes:
+        """As `encode`, for activations in evaluation: without random choices."""
+        if not isinstance(x, dict):
+            return how.deterministic().encode(x)
+        return join_frames(
+            {
+                name: self.tensors.get(name, how).deterministic().encode(tensor)
+                if tensor.is_floating_point()
+                else encode_integers(tensor)
+                for name, tensor in x.items()
+            }
+        )
 
     def encode_shared(
         self, feedback: ErrorFeedback | None, x: Tensor, what: str, client: int, epoch: int, step: int
@@ -79,7 +103,7 @@ class RunCodecs:
         def encode(y: Tensor) -> bytes:
             return self.encode(self.sync, y, what, client, epoch, step)
 
-        return encode(x) if feedback is None else feedback.encode(x, encode, decode)
+        return encode(x) if feedback is None else feedback.encode(x, encode, self.decode)
 
     @staticmethod
     def plain(x: Tensor) -> bytes:
@@ -89,8 +113,8 @@ class RunCodecs:
     def elements(self, share: Share) -> tuple[int, int]:
         """How many elements what a client shares has, in its two frames. Needs `vector_sizes`."""
         vector, buffers = self.vector_sizes or (0, 0)
-        first = share in (Share.GRADIENTS, Share.WEIGHTS)
-        return vector * first, buffers * (share in (Share.WEIGHTS, Share.BUFFERS))
+        first = share in (Share.GRADIENTS, Share.WEIGHTS, Share.DIFFERENCES)
+        return vector * first, buffers * (share in (Share.WEIGHTS, Share.DIFFERENCES, Share.BUFFERS))
 
     def decode_shared(self, message: SyncUp, client: int) -> list[Tensor | None]:
         """The vectors that a client shares. Raises if they are not those of the run's model."""
@@ -109,5 +133,25 @@ class RunCodecs:
     def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
         """The tensor in a frame, which may claim so many elements; by default, those of the run."""
         most = self.max_elements if max_elements is None else max_elements
-        found: Tensor = decode(frame) if most is None else decode(frame, max_elements=most)
+        limit = DEFAULT_LIMIT if most is None else most
+        found: Tensor = decode(frame, max_elements=limit, device=self.device, like="torch")
+        return found
+
+    def decode_cut(self, data: bytes, max_elements: Mapping[str, int] | int | None = None) -> Tensors:
+        """What crosses a cut, of so many elements, in all or of each tensor; by default, those of the run."""
+        if not is_set(data):
+            if isinstance(max_elements, Mapping):
+                raise MessageError("one tensor, where several cross the cut")
+            return self.decode(data, max_elements)
+        frames = split_frames(data)
+        if isinstance(max_elements, Mapping):
+            if list(frames) != list(max_elements):
+                expected = ", ".join(max_elements)
+                raise MessageError(f"tensors named {', '.join(frames)[:200]}, where {expected} cross the cut")
+            return {name: self.decode(bytes(frame), max_elements[name]) for name, frame in frames.items()}
+        left = self.max_elements if max_elements is None else max_elements
+        found: dict[str, Tensor] = {}
+        for name, frame in frames.items():
+            found[name] = self.decode(bytes(frame), left)
+            left = None if left is None else left - found[name].numel()
         return found

@@ -36,12 +36,16 @@ class StateForm:
     @staticmethod
     def of(half: ClientHalf) -> StateForm:
         """The form of such halves, found on a copy of one."""
-        required = {name: _form(t) for name, t in client_state(half).items() if name.startswith("model.")}
+        now = client_state(half).items()
+        required = {name: _form(t) for name, t in now if not name.startswith("optimizer.")}
         model = copy.deepcopy(half.model)
-        # One step with zero gradients makes the optimizer create all that it will ever remember.
-        model.apply([torch.zeros_like(p) for p in model.parameters], 0.0)
-        after = client_state(ClientHalf(model))
-        optional = {name: _form(t) for name, t in after.items() if name not in required}
+        # One update with zero gradients makes the optimizer create all that it will ever remember. Before it,
+        # gradients may wait for others.
+        optional: dict[str, Form] = {}
+        for _ in range(model.rule.accumulate):
+            model.apply([torch.zeros_like(p) for p in model.parameters], 0.0)
+            after = client_state(ClientHalf(model))
+            optional |= {name: _form(t) for name, t in after.items() if name not in required}
         elements = sum(p.numel() for p in half.model.parameters)
         optional |= {_RESIDUAL: ((elements,), torch.float32), _RATE: ((_RATE_VALUES,), torch.float64)}
         return StateForm(required, optional)

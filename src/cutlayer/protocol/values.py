@@ -12,7 +12,8 @@ def check_values(tensor: Tensor, limit: float | None, what: str) -> None:
     """Raise MessageError if a value is not finite or beyond the limit. Without a limit all values pass."""
     if limit is None or not tensor.numel() or not (tensor.is_floating_point() or tensor.dtype == torch.int64):
         return
-    low, high = (float(end) for end in torch.aminmax(tensor))
+    least, most = torch.aminmax(tensor)
+    low, high = least.item(), most.item()
     # Counters, such as those of batch norm, may be large.
     bound = limit if tensor.is_floating_point() else float(1 << 53)
     if not (-bound <= low and high <= bound):

@@ -19,6 +19,7 @@ from cutlayer.codecs import Codec
 from cutlayer.errors import CheckpointError, ConfigError
 from cutlayer.rates.base import Rate
 from cutlayer.rates.ladder import LadderStep, ladder
+from cutlayer.seeding import undisturbed
 from cutlayer.wire.link.model import Link
 
 # The weight of the newest measurement in a running mean, which spans about four steps.
@@ -139,13 +140,16 @@ class AdaptiveRate(Rate):
 
 
 @torch.no_grad()
-def client_madds(parts: Sequence[nn.Module], example: Tensor) -> int:
+def client_madds(
+    parts: Sequence[nn.Module], example: Tensor | tuple[Tensor, ...] | Mapping[str, Tensor]
+) -> int:
     """Multiply-adds of a client's parts for one sample: of all but the second, which is the server's."""
-    total, x = 0, example[:1]
+    total, x = 0, example
     for place, part in enumerate(parts):
         was = part.training
-        with FlopCounterMode(display=False) as counter:
-            x = part.eval()(x)
+        with undisturbed(), FlopCounterMode(display=False) as counter:
+            part.eval()
+            x = part(x) if isinstance(x, Tensor) else part(**x) if isinstance(x, Mapping) else part(*x)
         part.train(was)
         total += counter.get_total_flops() // 2 if place != 1 else 0
     return total

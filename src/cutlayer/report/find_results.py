@@ -20,6 +20,15 @@ def find_results(paths: Sequence[Path]) -> list[Result]:
     return ([compare_runs(trained)] if trained else []) + read
 
 
+def find_runs(paths: Sequence[Path]) -> list[Path]:
+    """The directories of all runs in these folders, each once. Results of `reproduce` are left out."""
+    found = [place for path in paths for place in _places(path)]
+    runs = list({place.resolve(): place for place in found if _is_run(place)}.values())
+    if not runs:
+        raise FileError(f"{', '.join(map(str, paths))}: there is no run (config.toml and records.jsonl)")
+    return runs
+
+
 def _places(path: Path) -> list[Path]:
     if _is_run(path) or _is_result(path):
         return [path]

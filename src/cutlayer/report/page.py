@@ -59,8 +59,7 @@ addEventListener('mouseover',show);addEventListener('scroll',()=>{tip.style.opac
 
 def page(results: Sequence[Result], title: str = "cutlayer report") -> str:
     """The page of all results."""
-    names = [series.name for result in results for plot in result.plots for series in plot.series]
-    palette = Palette(names)
+    palette = Palette([s.name for s in plot.series] for result in results for plot in result.plots)
     parts = [part for place, result in enumerate(results) for part in _section(result, place, palette)]
     links = "".join(f'<a href="#r{i}">{escape(result.title)}</a>' for i, result in enumerate(results))
     theme = f":root{{color-scheme:light dark;{colours(False)}}}"

@@ -1,4 +1,4 @@
-"""The summary of a run from its records: accuracy, loss, compression error and bytes."""
+"""The summary of a run from its records: metrics, loss, compression error and bytes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import RecordError
+from cutlayer.tasks.base import Metric
 from cutlayer.training.load_run import settings
-from cutlayer.training.records import read
+from cutlayer.training.records import read, read_metrics
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,14 @@ class Summary:
     epochs: int
     """Complete ones."""
     steps: int
-    accuracy: float
-    """Of the last evaluation; NaN before the first."""
-    best_accuracy: float
+    metrics: dict[str, float]
+    """Each metric at the last evaluation; NaN before the first."""
+    metric: Metric
+    """The main one."""
+    best: float
+    """Its best value."""
+    shown: tuple[Metric, ...]
+    """All metrics, the main one first."""
     loss: float
     """The last epoch's mean training loss."""
     error: float
@@ -56,8 +62,12 @@ class Summary:
         return self.raw_bytes.get("up/smashed", 0) / sent if sent else math.nan
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON, with the totals."""
-        return asdict(self) | {"total": self.total, "uncompressed": self.uncompressed, "saving": self.saving}
+        """Plain JSON, with the totals. Metrics stand under their names, as in records."""
+        fields = asdict(self)
+        for name in ("metrics", "metric", "best", "shown"):
+            del fields[name]
+        fields |= {**self.metrics, f"best_{self.metric.name}": self.best}
+        return fields | {"total": self.total, "uncompressed": self.uncompressed, "saving": self.saving}
 
 
 def summarize(directory: str | Path) -> Summary:
@@ -88,7 +98,8 @@ def summarize(directory: str | Path) -> Summary:
             errors.append((record["global_step"] - before, record["error"]))
         before = record["global_step"]
     weight = sum(steps for steps, _ in errors)
-    scores = [epoch["accuracy"] for epoch in epochs if epoch.get("accuracy") is not None]
+    metrics = read_metrics(directory)
+    scores = {m.name: [e[m.name] for e in epochs if e.get(m.name) is not None] for m in metrics}
     return Summary(
         run=Path(directory).name,
         codec=config.codec.up,
@@ -99,8 +110,10 @@ def summarize(directory: str | Path) -> Summary:
         clients=config.train.clients,
         epochs=len(epochs),
         steps=counted[-1]["global_step"],
-        accuracy=scores[-1] if scores else math.nan,
-        best_accuracy=max(scores, default=math.nan),
+        metrics={name: values[-1] if values else math.nan for name, values in scores.items()},
+        metric=metrics[0],
+        best=metrics[0].best(scores[metrics[0].name]),
+        shown=metrics,
         loss=epochs[-1]["train_loss"] if epochs else math.nan,
         error=sum(steps * error for steps, error in errors) / weight if weight else math.nan,
         bytes=sent,

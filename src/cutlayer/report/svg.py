@@ -55,7 +55,7 @@ def draw(
 
     `alone` makes a file of its own, which includes the styles that a page has once for all plots.
     """
-    chosen = palette or Palette()
+    chosen = palette or Palette([[series.name for plot in plots for series in plot.series]])
     height = 330.0
     ys = [value for plot in plots for value in _heights(plot)]
     shared = scale_of(ys, plots[0].y.log, from_zero=any(plot.kind == "bar" for plot in plots))

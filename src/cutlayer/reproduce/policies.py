@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cutlayer.codecs import codec, codec_class, names
 from cutlayer.codecs.registry import BUILT_IN
@@ -31,6 +32,8 @@ class Policy:
     """The codec of gradients on their way down, which the paper leaves as they are."""
     sync: str = "none"
     """The codec of what clients average, which the paper leaves as it is, too."""
+    sync_every: Literal["step", "epoch"] | int = "step"
+    """When clients average: gradients each step, or weights each so many steps or each epoch."""
     rate: str = "fixed"
     """Whether smashed data have other rates before that of `spec`."""
     stretch: float = 1.0
@@ -38,6 +41,9 @@ class Policy:
 
 
 _LONGER = ", longer"
+
+# The rows of the paper that are worth half an hour each.
+_TESTBED = ("none", "MS(0.99, 2) nearest", "QU(3)", "SP(0.95875)")
 
 #: The entropy-coded mask at a bit an element, under the paper's rules: smashed data only.
 OURS = Policy("EMS(1)", "ems:bpe=1.0")
@@ -55,6 +61,11 @@ ALL_WAYS = Policy("EMS(1), all ways", OURS.spec, down="ems:bpe=3.0", sync="ems:b
 ALL_LONGER = replace(
     LONGER, label=f"{RISING.label}, all ways{_LONGER}", down=ALL_WAYS.down, sync=ALL_WAYS.sync
 )
+
+#: A hundred times less smashed data than float32, headers included.
+HUNDREDTH = Policy("EMS(0.32)", "ems:bpe=0.32")
+#: Thirty times less of everything that travels.
+ALL_THIRTIETH = Policy("EMS(0.32), all ways", HUNDREDTH.spec, down="ems:bpe=1.6", sync="ems:bpe=1.1")
 
 
 def third_party() -> list[Policy]:
@@ -96,12 +107,21 @@ def training_policies(specs: Iterable[str] = ()) -> list[Policy]:
     return [*policies(specs), RISING, ALL_WAYS, NONE_LONGER, OURS_LONGER, LONGER, ALL_LONGER]
 
 
+def long_run_policies(specs: Iterable[str] = ()) -> list[Policy]:
+    """The rows of runs that are trained to the end, the most important first."""
+    paper = {label: Policy(label, PAPER[label]) for label in _TESTBED}
+    rows = [paper["none"], HUNDREDTH, ALL_THIRTIETH, OURS, *list(paper.values())[1:]]
+    known = {row.spec for row in rows if (row.down, row.sync) == ("none", "none")}
+    return rows + [row for row in added(specs) if row.spec not in known]
+
+
 def labels() -> dict[tuple[str, ...], str]:
     """The labels of the paper's policies and ours, by their codecs (up, down and sync) and rate.
 
     The number of epochs is not part of the label: it depends on that of the other runs.
     """
     rows = [*(Policy(label, spec) for label, spec in PAPER.items()), OURS, RISING, ALL_WAYS, ALL_LONGER]
+    rows += [HUNDREDTH, ALL_THIRTIETH]
     return {
         (*canonical(row.spec, row.down, row.sync), row.rate): row.label.removesuffix(_LONGER) for row in rows
     }

@@ -23,6 +23,15 @@ class Scale(StrEnum):
     PAPER = "paper"
 
 
+class GridScale(StrEnum):
+    """The scales of runs that train: those above, and testbed: a small model trained to the end."""
+
+    SMOKE = "smoke"
+    LAPTOP = "laptop"
+    TESTBED = "testbed"
+    PAPER = "paper"
+
+
 @dataclass(frozen=True)
 class ImageSet:
     """Images, and the model whose feature maps of them are compressed."""

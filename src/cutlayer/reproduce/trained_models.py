@@ -38,7 +38,7 @@ def prepare(request: Request, sets: Iterable[ImageSet], bar: ProgressBar) -> Non
             continue
         bar.line(f"training {key} without compression: {settled.train.epochs} epochs, once, kept for later")
         result = train(settled, resume=True)
-        accuracy = f"{result.scored.top1:.1%}" if result.scored else "unknown"
+        accuracy = f"{result.scored.metrics['accuracy']:.1%}" if result.scored else "unknown"
         bar.line(f"trained {key} in {result.seconds:.0f} s: test accuracy {accuracy}")
 
 
@@ -97,7 +97,13 @@ def batches(
         order = order.repeat(-(-count * size // len(order)))
     prepare_images = found.data_spec.preprocess().test
     chosen = torch.split(order[: count * size], size)
-    return tuple((prepare_images(data.images[i]), data.labels[i]) for i in chosen)
+    found_batches = []
+    for indices in chosen:
+        inputs, labels = data.batch(indices)
+        if not isinstance(inputs, Tensor):
+            raise TypeError("images are single tensors")
+        found_batches.append((prepare_images(inputs), labels))
+    return tuple(found_batches)
 
 
 @lru_cache(maxsize=1)

@@ -5,9 +5,10 @@ weights differ, only batch-norm statistics if they do not) and sent to the evalu
 from its training state. The traffic is counted on a meter of its own.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext, suppress
 from time import perf_counter
+from typing import Any
 
 import torch
 
@@ -15,6 +16,7 @@ from cutlayer.aggregation.base import Round
 from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
+from cutlayer.split.tensors import Tensors, has_integers, main_output
 from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
 
 
@@ -43,15 +45,16 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
     try:
         with server.transport.meter.apart() as meter:
             average_clients(server).deliver_exact(server.number, evaluator)
-            totals = torch.zeros(3, dtype=torch.float64)
+            totals = torch.zeros(len(server.task.sum_names), dtype=torch.float64)
             for number, first in enumerate(range(0, samples, batch)):
                 last = min(samples, first + batch)
                 server.transport.send(evaluator, Evaluate(number, first, last))
                 totals += torch.tensor(_batch(server, evaluator, number, last - first), dtype=torch.float64)
     finally:
         server.half.part.train()
-    loss, top1, top5 = (totals / samples).tolist()
-    return Evaluation(samples, loss, top1, top5, meter.snapshot(), perf_counter() - began)
+    metrics = server.task.results(totals.tolist(), samples)
+    loss = metrics.pop("loss")
+    return Evaluation(samples, loss, metrics, meter.snapshot(), perf_counter() - began)
 
 
 def average_clients(server: SplitServer) -> Round:
@@ -79,12 +82,19 @@ def average_clients(server: SplitServer) -> Round:
 
 
 @torch.no_grad()
-def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> tuple[float, int, int]:
+def _batch(server: SplitServer, evaluator: int, number: int, samples: int) -> Sequence[float]:
+    """What a batch adds to the sums of the task."""
     if server.plan.mode == "u-shaped":
         smashed, _ = server.boundary.tensor(evaluator, number, Smashed, samples)
-        frame = server.codecs.down_evaluation.encode(server.half.part(smashed))
+        frame = server.codecs.encode_evaluation(server.codecs.down, _run(server, evaluator, smashed))
         server.transport.send(evaluator, Smashed(number, frame))
-        scores = server.boundary.scores(evaluator, number, samples)
-        return scores.loss, scores.top1, scores.top5
+        return server.boundary.scores(evaluator, number, samples)
     smashed, targets, _ = server.boundary.batch(evaluator, number, samples)
-    return server.task.score(server.half.part(smashed), targets)
+    outputs = main_output(_run(server, evaluator, smashed))
+    return server.task.sums(outputs, targets.to(outputs.device))
+
+
+def _run(server: SplitServer, evaluator: int, smashed: Tensors) -> Any:
+    # Integers may be indices that the model cannot use.
+    with server.boundary.blame(evaluator) if has_integers(smashed) else nullcontext():
+        return server.half.run(smashed)

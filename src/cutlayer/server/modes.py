@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.seeds import derive
-from cutlayer.errors import AbsentError, NonFiniteError
+from cutlayer.errors import AbsentError
 from cutlayer.protocol.plan import Step
-from cutlayer.server.step_io import StepIO
+from cutlayer.seeding import seeded, undisturbed
+from cutlayer.server.step_io import BLAMEABLE, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
+from cutlayer.split.tensors import Tensors, apply, concatenate, divide_batch, divided, floats, multiplied
 from cutlayer.wire.messages.types import Gradient, Smashed
 
 
@@ -42,8 +44,8 @@ class ServerWork:
     @contextmanager
     def seeded(self, step: Step, client: int) -> Iterator[None]:
         """The server computes inside; dropout and the like draw from where in the run it is."""
-        torch.default_generator.manual_seed(derive("server", self.seed, client, step.epoch, step.step))
-        with self.timed():
+        seed = derive("server", self.seed, client, step.epoch, step.step)
+        with seeded(seed, self.half.device), self.timed():
             yield
 
     def update(self, step: Step) -> None:
@@ -89,7 +91,7 @@ def parallel_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     received = {client: io.receive_batch(step, client) for client in step.clients}
     try:
         losses, gradients = _fused(work, step, received)
-    except NonFiniteError as error:
+    except BLAMEABLE as error:
         # Which of them was it? Each alone tells.
         for client, (smashed, targets) in received.items():
             with suppress(AbsentError):
@@ -116,7 +118,7 @@ def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
     step = io.gather_tensors(step, Gradient)
     for client, weight in zip(step.clients, work.weights(step), strict=True):
         gradient = io.receive_tensor(step, client, Gradient)
-        with work.timed():
+        with undisturbed(), work.timed():
             back = work.half.backward(client, gradient, weight)
         io.send_down(step, client, Gradient, back)
     work.update(step)
@@ -129,7 +131,7 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
     smashed = [io.receive_tensor(step, client, Smashed) for client in step.clients]
     try:
         features = _fused_features(work, step, smashed)
-    except NonFiniteError as error:
+    except BLAMEABLE as error:
         for client, alone in zip(step.clients, smashed, strict=True):
             with suppress(AbsentError), io.judged(client, alone, work.half):
                 work.half.forward(0, alone)
@@ -138,20 +140,20 @@ def u_shaped_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
         if len(step.clients) == len(kept):
             raise error
         features = _fused_features(work, step, [kept[client] for client in step.clients])
-    _send_each(io, step, Smashed, list(features))
+    _send_each(io, step, Smashed, features)
     work.timeline.advance()
     step = io.gather_tensors(step, Gradient)
     weights = work.weights(step)
     gradients = {client: io.receive_tensor(step, client, Gradient) for client in step.clients}
-    with work.timed():
+    with undisturbed(), work.timed():
         # The weights enter the server's gradients but not what goes back to the clients. Who was lost in
         # between has no gradient.
-        scaled = {c: g * w for (c, g), w in zip(gradients.items(), weights, strict=True)}
-        zeros = (torch.zeros_like(f) for f in features)
-        joined = torch.cat([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
-        back = torch.split(work.half.backward(0, joined), list(begun.samples))
+        scaled = {c: multiplied(g, w) for (c, g), w in zip(gradients.items(), weights, strict=True)}
+        zeros = (apply(torch.zeros_like, floats(f)) for f in features)
+        joined = concatenate([scaled.get(c, zero) for c, zero in zip(begun.clients, zeros, strict=True)])
+        back = divide_batch(work.half.backward(0, joined), list(begun.samples))
     own = [b for c, b in zip(begun.clients, back, strict=True) if c in gradients]
-    _send_each(io, step, Gradient, [b / w for b, w in zip(own, weights, strict=True)])
+    _send_each(io, step, Gradient, [divided(b, w) for b, w in zip(own, weights, strict=True)])
     work.update(step)
     return step, []
 
@@ -177,8 +179,8 @@ def _one(work: ServerWork, io: StepIO, step: Step, client: int, weight: float) -
 
 
 def _fused(
-    work: ServerWork, step: Step, received: Mapping[int, tuple[Tensor, Tensor]]
-) -> tuple[list[float], list[Tensor]]:
+    work: ServerWork, step: Step, received: Mapping[int, tuple[Tensors, Tensor]]
+) -> tuple[list[float], list[Tensors]]:
     batches = [received[client] for client in step.clients]
     with work.seeded(step, step.clients[0]):
         return work.half.train_fused(
@@ -186,18 +188,18 @@ def _fused(
         )
 
 
-def _fused_features(work: ServerWork, step: Step, smashed: list[Tensor]) -> tuple[Tensor, ...]:
+def _fused_features(work: ServerWork, step: Step, smashed: list[Tensors]) -> list[Tensors]:
     with work.seeded(step, step.clients[0]):
-        return torch.split(work.half.forward(0, torch.cat(smashed)), list(step.samples))
+        return divide_batch(work.half.forward(0, concatenate(smashed)), list(step.samples))
 
 
-def _try_alone(work: ServerWork, io: StepIO, client: int, smashed: Tensor, targets: Tensor) -> None:
+def _try_alone(work: ServerWork, io: StepIO, client: int, smashed: Tensors, targets: Tensor) -> None:
     """Blame a client whose batch gives a loss that is not finite by itself. Nothing is kept of the pass."""
     with io.judged(client, smashed, work.half):
         work.half.train(smashed, targets)
     work.half.discard()
 
 
-def _send_each(io: StepIO, step: Step, kind: type[Smashed | Gradient], tensors: list[Tensor]) -> None:
+def _send_each(io: StepIO, step: Step, kind: type[Smashed | Gradient], tensors: list[Tensors]) -> None:
     for client, tensor in zip(step.clients, tensors, strict=True):
         io.send_down(step, client, kind, tensor)

@@ -1,11 +1,12 @@
 """What came of a step, of an evaluation and of an epoch."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cutlayer.protocol.plan import Step
+from cutlayer.tasks.base import LOSS, Metric
 
 
 @dataclass(slots=True)
@@ -53,11 +54,22 @@ class Evaluation:
 
     samples: int
     loss: float
-    top1: float
-    """Shares from 0 to 1."""
-    top5: float
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The task's metrics, each under its name."""
     bytes: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def value(self, metric: Metric) -> float:
+        """The value of a metric."""
+        return self.loss if metric.name == LOSS else self.metrics[metric.name]
+
+    @staticmethod
+    def parse(found: Mapping[str, Any]) -> "Evaluation":
+        """An evaluation from a checkpoint. Earlier releases knew classification only."""
+        fields = dict(found)
+        if "top1" in fields:
+            fields["metrics"] = {"accuracy": fields.pop("top1"), "accuracy_top5": fields.pop("top5")}
+        return Evaluation(**fields)
 
 
 class EpochSums:
@@ -84,17 +96,18 @@ class EpochSums:
         for stage, spent in result.seconds.items():
             self._seconds[stage] = self._seconds.get(stage, 0.0) + spent
 
-    def record(self, epoch: int, number: int, scored: Evaluation | None) -> dict[str, Any]:
-        """The record of an epoch that ends after `number` steps."""
+    def record(
+        self, epoch: int, number: int, scored: Evaluation | None, metrics: Sequence[Metric]
+    ) -> dict[str, Any]:
+        """The record of an epoch that ends after `number` steps; metrics stand under their names."""
         return {
             "global_step": number,
             "epoch": epoch + 1,
             "lr": self._lr,
             "train_loss": self._loss / self._steps if self._steps else math.nan,
             "error": self._error / self._steps if self._steps else math.nan,
-            "test_loss": scored.loss if scored else None,
-            "accuracy": scored.top1 if scored else None,
-            "accuracy_top5": scored.top5 if scored else None,
+            LOSS: scored.loss if scored else None,
+            **{metric.name: scored.value(metric) if scored else None for metric in metrics},
             "bytes": self._bytes,
             "raw_bytes": self._raw,
             "evaluation_bytes": scored.bytes if scored else {},

@@ -29,6 +29,8 @@ from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
 
+_WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
+
 
 class SplitServer:
     """Runs steps. `number` is the next one."""
@@ -156,7 +158,7 @@ class SplitServer:
             step, losses = step.only(()), []
         self.timeline.advance()
         ended = io.collect(step, wait=True)
-        if step.share == Share.WEIGHTS or (step.share == Share.GRADIENTS and ended.clients):
+        if step.share in _WEIGHTS or (step.share == Share.GRADIENTS and ended.clients):
             self._synchronise(io, ended)
         self.timeline.end()
         step, losses = (step, losses) if losses else (ended, [report.loss for report in io.reports])
@@ -179,7 +181,7 @@ class SplitServer:
             self._hand_over(io, step, step.heir)
             return
         mean = io.gradients
-        if step.share == Share.WEIGHTS:
+        if step.share in _WEIGHTS:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
             samples = io.ask_missing(step, dict(sorted(self.trained.items())))
             self.trained.clear()

@@ -21,9 +21,14 @@ from cutlayer.protocol.plan import Step
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.server import ServerHalf
+from cutlayer.split.tensors import Tensors, elements, floats, has_integers, raw_bytes
 from cutlayer.wire.messages.types import Ask, Gradient, Report, Share, Smashed
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
+
+#: What a client's batch can make of a pass. Integers may be indices, and no check knows how far a model lets
+#: them go: PyTorch says so.
+BLAMEABLE = (NonFiniteError, IndexError, RuntimeError)
 
 
 class NobodyError(Exception):
@@ -73,21 +78,21 @@ class StepIO:
         """The step with those clients whose smashed data, or gradients, are there and in order."""
         return self._gather(step, 1, lambda step, client: self._take_tensor(step, client, kind))
 
-    def receive_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
+    def receive_batch(self, step: Step, client: int) -> tuple[Tensors, Tensor]:
         """A client's smashed data and targets."""
-        found: tuple[Tensor, Tensor] = (
+        found: tuple[Tensors, Tensor] = (
             self._early.pop(client) if client in self._early else self._take_batch(step, client)
         )
         return found
 
-    def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
+    def receive_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensors:
         """A client's smashed data, or the gradient from its tail."""
-        found: Tensor = (
+        found: Tensors = (
             self._early.pop(client) if client in self._early else self._take_tensor(step, client, kind)
         )
         return found
 
-    def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensor) -> None:
+    def send_down(self, step: Step, client: int, kind: type[Smashed | Gradient], tensor: Tensors) -> None:
         """Send a client its gradient, or the activations for its tail."""
         what = "down" if kind is Gradient else "down-features"
         codecs = self._parties.codecs
@@ -95,7 +100,7 @@ class StepIO:
             frame = codecs.encode(codecs.down, tensor, what, client, step.epoch, step.step)
         self._timeline.down(client, len(frame))
         message = kind(step.number, frame)
-        self.count_raw(Direction.DOWN, message.kind, 4 * tensor.numel())
+        self.count_raw(Direction.DOWN, message.kind, raw_bytes(tensor))
         self._transport.send(client, message)
 
     def collect(self, step: Step, wait: bool) -> Step:
@@ -125,17 +130,17 @@ class StepIO:
         asked = [c for c in samples if c not in self.weights and (self._transport.patient or c in members)]
         if self._transport.patient:
             for client in asked:
-                self._transport.send(client, Ask(step.number, Share.WEIGHTS))
-                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+                self._transport.send(client, Ask(step.number, step.share))
+                self.weights[client] = self._shared(step, client, step.share)
             return samples
-        self._transport.announce(asked, Ask(step.number, Share.WEIGHTS))
+        self._transport.announce(asked, Ask(step.number, step.share))
         for client in self._transport.present(asked, 1, at_least=0):
             with suppress(AbsentError):
-                self.weights[client] = self._shared(step, client, Share.WEIGHTS)
+                self.weights[client] = self._shared(step, client, step.share)
         return {client: n for client, n in samples.items() if client in self.weights}
 
     @contextmanager
-    def judged(self, client: int, smashed: Tensor, half: ServerHalf) -> Iterator[None]:
+    def judged(self, client: int, smashed: Tensors, half: ServerHalf) -> Iterator[None]:
         """What is not finite inside comes of this client's batch, unless the model itself is not well."""
         try:
             yield
@@ -144,6 +149,11 @@ class StepIO:
                 raise
             with self._boundary.blame(client):
                 raise MessageError(f"with its batch {error}") from None
+        except (IndexError, RuntimeError) as error:
+            if self._boundary.trusts or not has_integers(smashed):
+                raise
+            with self._boundary.blame(client):
+                raise MessageError(f"the model cannot use its integers ({error})") from None
 
     def blamed_out(self, clients: Collection[int]) -> set[int]:
         """Those of the clients that still take part."""
@@ -172,22 +182,22 @@ class StepIO:
             raise NobodyError
         return step
 
-    def _take_batch(self, step: Step, client: int) -> tuple[Tensor, Tensor]:
+    def _take_batch(self, step: Step, client: int) -> tuple[Tensors, Tensor]:
         smashed, targets, sizes = self._boundary.batch(client, step.number, self._samples[client])
         self._timeline.up(client, sum(sizes))
         self._count_up(client, Smashed, smashed, sizes[0])
         return smashed, targets
 
-    def _take_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensor:
+    def _take_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensors:
         tensor, nbytes = self._boundary.tensor(client, step.number, kind, self._samples[client])
         self._timeline.up(client, nbytes)
         self._count_up(client, kind, tensor, nbytes)
         return tensor
 
-    def _count_up(self, client: int, kind: type[Smashed | Gradient], tensor: Tensor, nbytes: int) -> None:
-        self.count_raw(Direction.UP, kind.kind, 4 * tensor.numel())
+    def _count_up(self, client: int, kind: type[Smashed | Gradient], tensor: Tensors, nbytes: int) -> None:
+        self.count_raw(Direction.UP, kind.kind, raw_bytes(tensor))
         if self._parties.note_rates and kind is Smashed:
-            self.bits[str(client)] = 8 * nbytes / tensor.numel()
+            self.bits[str(client)] = 8 * nbytes / elements(floats(tensor))
 
     def _collect_present(self, step: Step) -> Step:
         ended: dict[int, tuple[Shared | None, Report]] = {}

@@ -1,25 +1,25 @@
 """Cut a model in two parts, or in three for a U-shape, at modules given by name."""
 
 import difflib
-from typing import overload
+from typing import Any, overload
 
 from torch import nn
 
 from cutlayer.errors import CutError
 from cutlayer.split.divide import divide
 from cutlayer.split.part import Part
-from cutlayer.split.points import valid_ends, valid_starts
+from cutlayer.split.points import valid_cuts
 
 
 @overload
-def cut(model: nn.Module, at: str) -> tuple[Part, Part]: ...
+def cut(model: nn.Module, at: str, *, example: Any = None) -> tuple[Part, Part]: ...
 
 
 @overload
-def cut(model: nn.Module, at: tuple[str, str]) -> tuple[Part, Part, Part]: ...
+def cut(model: nn.Module, at: tuple[str, str], *, example: Any = None) -> tuple[Part, Part, Part]: ...
 
 
-def cut(model: nn.Module, at: str | tuple[str, str]) -> tuple[Part, ...]:
+def cut(model: nn.Module, at: str | tuple[str, str], *, example: Any = None) -> tuple[Part, ...]:
     """Cut a model at a module's name, as listed by `model.named_modules()`.
 
     With one name the client ends with that module: what follows it, down to a single `relu`,
@@ -33,23 +33,27 @@ def cut(model: nn.Module, at: str | tuple[str, str]) -> tuple[Part, ...]:
     dicts are disjoint, and together they are the model's. State that the forward pass never reads
     goes with the last part. The parts work in training and evaluation mode and can be deep-copied.
 
-    Only the modules around a cut are traced with torch.fx; all others are called whole, so an
-    `nn.Sequential` can be cut between any children. Exactly one tensor may cross, and no
-    parameter may be needed on both sides; otherwise CutError says what is wrong and lists the
-    valid cuts.
+    If several tensors cross (skip connections, a mask beside hidden states), the parts give and take a dict
+    of them by name. What is made of sizes alone, such as a causal mask, does not cross.
+
+    Only the modules around a cut are traced with torch.fx; all others are called whole, so an `nn.Sequential`
+    can be cut between any children. `example` is an input of the model: a tensor, a tuple of several, or a
+    dict of keywords. With it, models that torch.fx cannot trace are traced by running them on tensors of that
+    form; models of the transformers package have one already. No parameter may be needed on both sides, and
+    the model's data may not cross as they are; CutError says what is wrong and lists the valid cuts.
     """
     names = (at,) if isinstance(at, str) else tuple(at) if isinstance(at, (tuple, list)) else ()
     if len(names) not in (1, 2) or not all(isinstance(name, str) for name in names):
         raise CutError(f"at={at!r} is neither the name of a module nor a pair of names.")
     try:
-        return tuple(divide(model, *names))
+        return tuple(divide(model, names, example))
     except CutError as error:
-        raise CutError(f"{error}{_advice(model, names)}") from error.__cause__
+        raise CutError(f"{error}{_advice(model, names, example)}") from error.__cause__
 
 
-def _advice(model: nn.Module, names: tuple[str, ...]) -> str:
+def _advice(model: nn.Module, names: tuple[str, ...], example: Any) -> str:
     try:
-        ends, starts = valid_ends(model), valid_starts(model)
+        ends, starts = valid_cuts(model, example)
     except CutError:
         return ""  # the model as a whole cannot be traced, as the error says already
     known = [name for name, _ in model.named_modules(remove_duplicate=False) if name]

@@ -1,12 +1,16 @@
 """`CutLayer`: the cut as a layer, to train under compression in one process."""
 
+import itertools
+import weakref
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 
-from cutlayer.errors import InputError
+from cutlayer.errors import InputError, NonFiniteError, RangeError
+from cutlayer.imports import import_by_name
 
 
 class TensorCodec(Protocol):
@@ -42,47 +46,68 @@ class CutLayer(nn.Module):
 
     Forward gives `decode(encode(x))`. Backward is a straight-through estimator: the gradient passes as if the
     codec were the identity. With `down`, the gradient is encoded and decoded, too. In eval mode codecs are
-    deterministic. `last_up` and `last_down` have bytes and error of the last batch.
+    deterministic. `last_up` and `last_down` have bytes and error of the last batch. A dict of tensors, as it
+    crosses a cut of several, is taken as well; integers in it pass as they are.
 
-        >>> layer = CutLayer(up=cutlayer.codec("ms:ratio=0.99,bits=2"))
+        >>> layer = CutLayer(up="ms:ratio=0.99,bits=2")
         >>> model = nn.Sequential(client, layer, server)
+
+    It works under torch.compile, activation checkpointing (what is computed again is encoded with the same
+    seed) and gradient scaling (a gradient that has overflowed passes as it is, and counts in `overflows`).
     """
 
     def __init__(
         self,
-        up: TensorCodec | None,
-        down: TensorCodec | None = None,
+        up: TensorCodec | str | None,
+        down: TensorCodec | str | None = None,
         *,
         seed: int = 0,
         measure: bool = True,
     ) -> None:
         super().__init__()
-        for name, codec in (("up", up), ("down", down)):
-            if codec is not None and not hasattr(codec, "deterministic"):
-                raise InputError(
-                    f"CutLayer: {name} must be a codec or None, not {codec!r}; "
-                    "make one with cutlayer.codec(...)"
-                )
-        self.up = up
-        self.down = down
+        self.up = _codec("up", up)
+        self.down = _codec("down", down)
         self.seed = seed
         self.measure = measure
         # Counts forward passes in training mode; each has its own seed. Set it to resume a run exactly.
         self.calls = 0
+        self.overflows = 0
+        """Gradients that could not be encoded because values were not finite, or too large for the codec."""
         self.last_up: Crossing | None = None
         self.last_down: Crossing | None = None
+        self._recent: dict[Any, list[int]] = {}
+        self._number = _register(self)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """The tensor as the other side decodes it."""
-        call = self.calls
-        if self.training:
-            self.calls += 1
-        result: Tensor = _StraightThrough.apply(x, self, call)  # type: ignore[no-untyped-call]
-        return result
+    def forward(self, x: Any) -> Any:
+        """The tensor as the other side decodes it; of several by name, each."""
+        if isinstance(x, dict):
+            return self._several(x)
+        if torch.compiler.is_compiling() or isinstance(x, FakeTensor):
+            return torch.ops.cutlayer.cross(x, self._number)[0]
+        return _StraightThrough.apply(x, self, self.next_call(x))  # type: ignore[no-untyped-call]
 
     def extra_repr(self) -> str:
         """The codecs, for print(model)."""
         return f"up={self.up}, down={self.down}"
+
+    def next_call(self, x: Tensor) -> int:
+        """The number of this forward pass; the same one, if activation checkpointing computes it again."""
+        if not self.training:
+            return self.calls
+        if not (_draws(self.up) or _draws(self.down)):
+            self.calls += not _in_backward()
+            return self.calls - 1
+        # Checkpointing restores the generator and computes the same input again.
+        key = (tuple(x.shape), float(x.detach().sum()), torch.get_rng_state().numpy().tobytes())
+        numbers = self._recent.setdefault(key, [])
+        if _in_backward() and numbers:
+            # Of equal passes the last is computed again first; a graph that is kept may need one twice.
+            return numbers.pop() if len(numbers) > 1 else numbers[0]
+        numbers.append(self.calls)
+        while len(self._recent) > _REMEMBERED:
+            self._recent.pop(next(iter(self._recent)))
+        self.calls += 1
+        return self.calls - 1
 
     def cross(self, codec: TensorCodec | None, x: Tensor, number: int) -> tuple[Tensor, Crossing]:
         """Encode and decode one tensor, and measure its bytes and error."""
@@ -95,6 +120,34 @@ class CutLayer(nn.Module):
         form.decode(frame, out=y)
         return y, Crossing(len(frame), raw, relative_error(x, y) if self.measure else None)
 
+    def cross_back(self, gradient: Tensor, call: int) -> Tensor:
+        """The gradient as the client decodes it. One that has overflowed passes: a scaler skips its step."""
+        try:
+            back, self.last_down = self.cross(self.down, gradient, 2 * call + 1)
+        except (NonFiniteError, RangeError):
+            self.overflows += 1
+            return gradient
+        return back
+
+    def _several(self, x: dict[str, Tensor]) -> dict[str, Tensor]:
+        found, crossed = dict(x), list[Crossing]()
+        for name, tensor in x.items():
+            if tensor.is_floating_point():
+                found[name] = self.forward(tensor)
+                if self.last_up is not None:
+                    crossed.append(self.last_up)
+        errors = [each.error for each in crossed if each.error is not None]
+        sizes = [sum(each.bytes for each in crossed), sum(each.raw_bytes for each in crossed)]
+        self.last_up = Crossing(sizes[0], sizes[1], max(errors) if errors else None)
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_number"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._number = _register(self)
+
 
 class _StraightThrough(torch.autograd.Function):
     @staticmethod
@@ -106,8 +159,78 @@ class _StraightThrough(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         layer: CutLayer = ctx.layer
-        grad, layer.last_down = layer.cross(layer.down, grads[0], 2 * ctx.call + 1)
-        return grad, None, None
+        return layer.cross_back(grads[0], ctx.call), None, None
+
+
+# A compiled model calls the layer as an operator, which the compiler does not look into. An operator takes
+# tensors and numbers only, so the layer is given by its number.
+_LAYERS: weakref.WeakValueDictionary[int, CutLayer] = weakref.WeakValueDictionary()
+_NUMBERS = itertools.count()
+#: Forward passes of a random codec that can be computed again.
+_REMEMBERED = 256
+
+
+def _register(layer: CutLayer) -> int:
+    number = next(_NUMBERS)
+    _LAYERS[number] = layer
+    return number
+
+
+@torch.library.custom_op("cutlayer::cross", mutates_args=())
+def _cross(x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    found = _LAYERS[layer]
+    call = found.next_call(x)
+    y, found.last_up = found.cross(found.up, x, 2 * call)
+    return (y if found.up is not None else x.clone().contiguous()), torch.tensor(call)
+
+
+@_cross.register_fake
+def _(x: Tensor, layer: int) -> tuple[Tensor, Tensor]:
+    return torch.empty(x.shape, dtype=x.dtype, device=x.device), torch.empty((), dtype=torch.int64)
+
+
+@torch.library.custom_op("cutlayer::cross_back", mutates_args=())
+def _cross_back(gradient: Tensor, call: Tensor, layer: int) -> Tensor:
+    back = _LAYERS[layer].cross_back(gradient, int(call))
+    return back.clone().contiguous() if back.data_ptr() == gradient.data_ptr() else back
+
+
+@_cross_back.register_fake
+def _(gradient: Tensor, call: Tensor, layer: int) -> Tensor:
+    return torch.empty(gradient.shape, dtype=gradient.dtype, device=gradient.device)
+
+
+def _keep_call(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    ctx.layer = inputs[1]
+    ctx.save_for_backward(output[1])
+
+
+def _back(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
+    return torch.ops.cutlayer.cross_back(gradient, ctx.saved_tensors[0], ctx.layer), None
+
+
+_cross.register_autograd(_back, setup_context=_keep_call)
+
+
+def _codec(name: str, given: TensorCodec | str | None) -> TensorCodec | None:
+    if isinstance(given, str):
+        # The public function, by name: this room knows no codecs.
+        made: TensorCodec = import_by_name("cutlayer:codec", InputError)(given)
+        return made
+    if given is not None and not hasattr(given, "deterministic"):
+        raise InputError(
+            f"CutLayer: {name} must be a codec, a spec such as 'ms:ratio=0.99,bits=2' or None, not {given!r}"
+        )
+    return given
+
+
+def _draws(codec: TensorCodec | None) -> bool:
+    return codec is not None and codec.deterministic() != codec
+
+
+def _in_backward() -> bool:
+    """Whether autograd is at work, so that a forward pass is one that checkpointing computes again."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def relative_error(x: Tensor, y: Tensor) -> float:

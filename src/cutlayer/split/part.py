@@ -1,13 +1,15 @@
 """`Part`: a part of a cut model as a module, with its parameters and buffers under their original names."""
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from cutlayer.errors import CutError, ModelError
+from cutlayer.split.program import Program
+from cutlayer.split.tracing.sizes import SizeCheck
 
 
 class Part(nn.Module):
@@ -15,22 +17,46 @@ class Part(nn.Module):
 
     It shares parameters, buffers and modules with the whole model: training it trains the whole
     model, and setting its mode sets that of the shared modules. The reverse does not hold: call
-    `train()` and `eval()` on the parts. A deep copy shares nothing.
+    `train()` and `eval()` on the parts. A deep copy shares nothing. A part can be pickled.
+
+    The first part takes what the model takes, by position or by keyword. If one tensor crosses a cut, the
+    part before it returns that tensor; if several cross, it returns a dict of them by name. The part behind
+    the cut takes the same, or the tensors as keywords.
     """
 
-    def __init__(self, *, first: bool, last: bool) -> None:
+    def __init__(
+        self,
+        programs: dict[bool, Program],
+        *,
+        first: bool,
+        last: bool,
+        check: SizeCheck | None = None,
+        fixed: dict[str, Any] | None = None,
+    ) -> None:
         super().__init__()
+        self._cut_programs = programs
         self._cut_first = first
         self._cut_last = last
-        self._cut_forwards: dict[bool, Callable[..., Any]] = {}
+        self._cut_check = check if first else None
+        self._cut_fixed = (fixed or {}) if first else {}
 
-    def forward(self, *inputs: Any) -> Any:
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of the tensors that it takes, in order."""
+        return self._cut_programs[False].inputs
+
+    def forward(self, *inputs: Any, **named: Any) -> Any:
         """Compute what the whole model computes between this part's ends."""
+        # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.
+        program = self._cut_programs[self.training]
+        if named or len(inputs) != len(program.inputs) or isinstance(inputs[0], dict):
+            inputs = self._in_order(inputs, named)
         if not self._cut_first:
             inputs = tuple(_writable(x) for x in inputs)
-        # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.
+        if self._cut_check is not None:
+            self._cut_check(inputs)
         try:
-            output = self._cut_forwards[self.training](self, *inputs)
+            output = program(self, *inputs)
         except ValueError as error:
             # PyTorch raises a plain ValueError, so it is recognised by its message.
             if "more than 1 value per channel" not in str(error):
@@ -40,13 +66,26 @@ class Part(nn.Module):
                 "Let no batch have only one sample: drop the last, partial one (--set train.drop_last=true) "
                 "or change the batch size"
             ) from error
-        # While a part is itself being cut, a torch.fx proxy takes the place of the tensor.
-        if not (self._cut_last or isinstance(output, (torch.Tensor, fx.Proxy))):
-            raise CutError(
-                f"what crosses the cut must be one tensor, but it is a {type(output).__name__}. "
-                "Cut behind the module that makes a tensor of it."
-            )
+        if not self._cut_last:
+            _check_crossing(output)
         return output
+
+    def _in_order(self, inputs: tuple[Any, ...], named: dict[str, Any]) -> tuple[Any, ...]:
+        names = self.inputs
+        if len(inputs) == 1 and isinstance(inputs[0], dict) and not named:
+            named, inputs = inputs[0], ()
+        # A keyword that is None, or as it was when the model was cut, says nothing.
+        given = {n: x for n, x in named.items() if x is not None and not _same(self._cut_fixed.get(n), x)}
+        given = {**dict(zip(names, inputs, strict=False)), **given}
+        if given.keys() != set(names) or len(inputs) > len(names):
+            found = ", ".join([*given, *(["more"] if len(inputs) > len(names) else [])])
+            advice = " To call it otherwise, cut the model with an example of that call." * self._cut_first
+            raise CutError(f"this part takes {', '.join(names)}; it got {found or 'nothing'}.{advice}")
+        return tuple(given[name] for name in names)
+
+
+def _same(fixed: Any, given: Any) -> bool:
+    return not isinstance(given, torch.Tensor) and fixed is not None and bool(fixed == given)
 
 
 def _writable(x: Any) -> Any:
@@ -55,25 +94,44 @@ def _writable(x: Any) -> Any:
     return x.clone() if isinstance(x, torch.Tensor) and x.is_leaf else x
 
 
+def _check_crossing(output: Any) -> None:
+    # While a part is itself being cut, a torch.fx proxy takes the place of the tensor.
+    for value in output.values() if isinstance(output, dict) else (output,):
+        if not isinstance(value, (torch.Tensor, fx.Proxy)):
+            raise CutError(
+                f"what crosses the cut must be one tensor, but it is a {type(value).__name__}. "
+                "Cut behind the module that makes a tensor of it."
+            )
+
+
 def assemble(
-    model: nn.Module, graphs: dict[bool, list[fx.Graph]], constants: dict[str, torch.Tensor]
+    model: nn.Module,
+    programs: dict[bool, list[Program]],
+    constants: dict[str, torch.Tensor],
+    check: SizeCheck | None = None,
+    fixed: dict[str, Any] | None = None,
 ) -> list[Part]:
-    """Make modules of the parts' graphs (one list for each mode), and distribute the state among them."""
-    count = len(graphs[False])
-    parts = [Part(first=i == 0, last=i == count - 1) for i in range(count)]
+    """Make modules of the parts' programs (one list for each mode), and distribute the state among them.
+
+    `check` knows which sizes the first part takes, `fixed` with which other arguments the model was traced.
+    """
+    count = len(programs[False])
+    parts = []
+    for i in range(count):
+        training, evaluating = programs[True][i], programs[False][i]
+        same = training.form == evaluating.form and training.source() == evaluating.source()
+        modes = {False: evaluating, True: evaluating if same else training}
+        parts.append(Part(modes, first=i == 0, last=i == count - 1, check=check, fixed=fixed))
     earlier: set[int] = set()
-    for i, part in enumerate(parts):
-        for target in _targets(graphs[mode][i] for mode in graphs):
+    for part in parts:
+        for target in _targets(program.graph for program in part._cut_programs.values()):
             _attach(part, model, target, constants, earlier)
         earlier.update(id(module) for module in part.modules())
     _check_ties(parts)
     _deal_out_unused(model, parts)
-    for i, part in enumerate(parts):
-        sources = {mode: graphs[mode][i].python_code("self").src for mode in graphs}
-        evaluating = _compile(part, graphs[False][i])
-        same = sources[True] == sources[False]
-        part._cut_forwards[False] = evaluating
-        part._cut_forwards[True] = evaluating if same else _compile(part, graphs[True][i])
+    for part in parts:
+        for program in part._cut_programs.values():
+            program.compile(part)
         _finish_holders(part, model)
     return parts
 
@@ -83,13 +141,6 @@ def _targets(graphs: Iterable[fx.Graph]) -> list[str]:
     ops = ("call_module", "get_attr")
     found = {str(node.target) for graph in graphs for node in graph.nodes if node.op in ops}
     return sorted(found, key=lambda name: (name.count("."), name))
-
-
-def _compile(part: Part, graph: fx.Graph) -> Callable[..., Any]:
-    # Only the generated function is kept. A GraphModule would make plain tensors and non-persistent
-    # buffers persistent, and would drop unused state on deepcopy.
-    forward: Callable[..., Any] = type(fx.GraphModule(part, graph)).forward
-    return forward
 
 
 def _attach(
@@ -133,11 +184,13 @@ def _check_ties(parts: list[Part]) -> None:
             if not isinstance(tensor, torch.Tensor):
                 continue  # what get_extra_state returned
             owner, other = owners.setdefault(id(tensor), (i, name))
-            if owner != i:
+            # Head and tail of a U-shape are on one side: the client's.
+            if owner != i and (owner, i) != (0, 2):
                 names = f"'{name}'" if name == other else f"'{other}' and '{name}'"
                 raise CutError(
                     f"parameters are shared across the cut: {names} would be in two parts, "
-                    "which would train two copies apart."
+                    "which would train two copies apart. Untie them first (transformers: "
+                    "tie_word_embeddings=False in the configuration)."
                 )
 
 

@@ -3,14 +3,32 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import NonFiniteError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.mean import add_weighted
+from cutlayer.split.tensors import (
+    Tensors,
+    all_finite,
+    apply,
+    as_float32,
+    concatenate,
+    divide_batch,
+    divided,
+    floats,
+    gradients_for,
+    like,
+    main_output,
+    received,
+    tensors_of,
+)
+from cutlayer.split.update import Updater, UpdateRule
+from cutlayer.split.vectors import device_of
 
 
 class Loss(Protocol):
@@ -19,8 +37,8 @@ class Loss(Protocol):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean over a batch."""
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """That of each sample."""
+    def batch_losses(self, outputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Tensor:
+        """The mean of each of several batches that went through the model as one."""
 
 
 class ServerHalf:
@@ -40,6 +58,7 @@ class ServerHalf:
         *,
         clip_gradient: float = 0.0,
         guarded: bool = False,
+        rule: UpdateRule | None = None,
     ) -> None:
         """`clip_gradient` is the largest norm that one batch adds to the gradient; 0 for no limit.
 
@@ -51,57 +70,60 @@ class ServerHalf:
         self.guarded = guarded
         self.parameters = [p for p in part.parameters() if p.requires_grad]
         self.optimizer = make_optimizer(self.parameters) if self.parameters else None
+        self.device = device_of(part)
+        self.rule = rule or UpdateRule()
+        self.updater = Updater(self.parameters, self.optimizer, self.rule)
         self._collected: list[Tensor | None] | None = None
-        self._in_flight: dict[int, tuple[Tensor, Tensor]] = {}
+        self._in_flight: dict[int, tuple[Tensors, Tensors]] = {}
 
-    def train(self, smashed: Tensor, targets: Tensor, weight: float = 1.0) -> tuple[float, Tensor]:
+    def train(self, smashed: Tensors, targets: Tensor, weight: float = 1.0) -> tuple[float, Tensors]:
         """One client's batch: its loss, and the gradient of the loss for its smashed data."""
-        smashed = smashed.detach().requires_grad_()
+        smashed = received(smashed)
         with self._undone_unless_finite():
-            loss = self.loss.loss(self.part(smashed), targets)
+            loss = self.loss.loss(main_output(self.run(smashed)), targets.to(self.device))
             value = _finite(float(loss.detach()))
             return value, self._collect(loss, smashed, None, weight)
 
     def train_fused(
-        self, smashed: Sequence[Tensor], targets: Sequence[Tensor], weights: Sequence[float]
-    ) -> tuple[list[float], list[Tensor]]:
+        self, smashed: Sequence[Tensors], targets: Sequence[Tensor], weights: Sequence[float]
+    ) -> tuple[list[float], list[Tensors]]:
         """All clients' batches in one pass. Differs from one pass each only through batch norm."""
         if len(smashed) == 1:
             loss, gradient = self.train(smashed[0], targets[0], weights[0])
             return [loss], [gradient]
         sizes = [len(batch) for batch in targets]
-        together = torch.cat(list(smashed)).requires_grad_()
+        together = received(concatenate(smashed))
         with self._undone_unless_finite():
-            each = self.loss.losses(self.part(together), torch.cat(list(targets)))
-            means = torch.stack([part.mean() for part in torch.split(each, sizes)])
+            outputs = main_output(self.run(together))
+            means = self.loss.batch_losses(outputs, torch.cat(list(targets)).to(outputs.device), sizes)
             losses: list[float] = [_finite(loss) for loss in means.detach().tolist()]
             mean = torch.dot(means, torch.tensor(weights, dtype=means.dtype, device=means.device))
-            gradients = torch.split(self._collect(mean, together, None, 1.0), sizes)
-        return losses, [g / w for g, w in zip(gradients, weights, strict=True)]
+            gradients = divide_batch(self._collect(mean, together, None, 1.0), sizes)
+        return losses, [divided(g, w) for g, w in zip(gradients, weights, strict=True)]
 
-    def forward(self, key: int, smashed: Tensor) -> Tensor:
+    def forward(self, key: int, smashed: Tensors) -> Tensors:
         """U-shape: the features for the client's tail. `key` identifies the batch until its backward."""
-        smashed = smashed.detach().requires_grad_()
+        smashed = received(smashed)
         with self._undone_unless_finite():
-            features: Tensor = self.part(smashed)
-            if self.guarded and not bool(torch.isfinite(features).all()):
+            features: Tensors = self.run(smashed)
+            if self.guarded and not all_finite(features):
                 raise NonFiniteError("its features are not finite")
         self._in_flight[key] = (smashed, features)
-        return features.detach()
+        return apply(Tensor.detach, features)
 
-    def backward(self, key: int, gradient: Tensor, weight: float = 1.0) -> Tensor:
+    def backward(self, key: int, gradient: Tensors, weight: float = 1.0) -> Tensors:
         """U-shape: backpropagate the gradient at the tail's input to that at the head's output."""
         smashed, features = self._in_flight.pop(key)
         return self._collect(features, smashed, gradient, weight)
 
     @torch.no_grad()
-    def sound(self, smashed: Tensor) -> bool:
+    def sound(self, smashed: Tensors) -> bool:
         """Whether the model itself is well: finite weights, and finite outputs for blank smashed data."""
-        if not all(bool(torch.isfinite(p).all()) for p in self.parameters):
+        if not all_finite(self.parameters):
             return False
         self.part.eval()
         try:
-            return bool(torch.isfinite(self.part(torch.zeros_like(smashed))).all())
+            return all_finite(self.run(apply(torch.zeros_like, smashed)))
         finally:
             self.part.train()
 
@@ -113,36 +135,42 @@ class ServerHalf:
         self._collected = [None if g is None else g * scale for g in self._collected]
 
     def update(self, lr: float) -> None:
-        """One optimizer step with the gradients collected since the last update."""
+        """One optimizer step with the gradients collected since the last, or what the rule makes of it."""
         collected, self._collected = self._collected, None
-        if collected is None or self.optimizer is None:
-            return
-        for parameter, gradient in zip(self.parameters, collected, strict=True):
-            parameter.grad = gradient
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        if collected is not None:
+            self.updater.apply(collected, lr)
+
+    def run(self, smashed: Tensors) -> Any:
+        """The part's outputs, computed in the precision of the run; they are float32."""
+        with undisturbed(), self.rule.autocast(self.device):
+            found = self.part(smashed)
+        return as_float32(found)
 
     def discard(self) -> None:
         """Drop the gradients and batches of a step that was begun, so that it can be repeated."""
         self._collected = None
         self._in_flight.clear()
 
-    def _collect(self, output: Tensor, smashed: Tensor, gradient: Tensor | None, weight: float) -> Tensor:
-        found = torch.autograd.grad(output, [smashed, *self.parameters], gradient, allow_unused=True)
-        if self.guarded and not all(bool(torch.isfinite(g).all()) for g in found if g is not None):
+    def _collect(self, output: Tensors, smashed: Tensors, gradient: Tensors | None, weight: float) -> Tensors:
+        taken = floats(smashed)
+        inputs = tensors_of(taken)
+        outputs, gradients = ([output], None) if gradient is None else gradients_for(output, gradient)
+        found = torch.autograd.grad(outputs, [*inputs, *self.parameters], gradients, allow_unused=True)  # type: ignore[arg-type]
+        if self.guarded and not all_finite(found):
             raise NonFiniteError("its gradients are not finite")
+        back, own = found[: len(inputs)], found[len(inputs) :]
         if self.clip_gradient:
-            norms = [torch.linalg.vector_norm(g) for g in found[1:] if g is not None]
+            norms = [torch.linalg.vector_norm(g) for g in own if g is not None]
             norm = float(torch.linalg.vector_norm(torch.stack(norms))) if norms else 0.0
             weight *= min(1.0, self.clip_gradient / norm) if norm else 1.0
         before = self._collected or [None] * len(self.parameters)
         self._collected = [
             old if new is None else add_weighted(old, new, weight)
-            for old, new in zip(before, found[1:], strict=True)
+            for old, new in zip(before, own, strict=True)
         ]
-        return torch.zeros_like(smashed) if found[0] is None else found[0]
+        return like(
+            taken, [torch.zeros_like(x) if g is None else g for g, x in zip(back, inputs, strict=True)]
+        )
 
     @contextmanager
     def _undone_unless_finite(self) -> Iterator[None]:

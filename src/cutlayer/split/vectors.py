@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
@@ -27,3 +27,9 @@ def assign(targets: Sequence[Tensor], vector: Tensor) -> None:
     with torch.no_grad():
         for target, piece in zip(targets, unflatten(vector, targets), strict=True):
             target.copy_(piece)
+
+
+def device_of(*parts: nn.Module) -> torch.device:
+    """Where a model's weights are; the CPU if it has none."""
+    tensors = (t for part in parts for t in (*part.parameters(), *part.buffers()))
+    return next((t.device for t in tensors), torch.device("cpu"))

@@ -1,4 +1,23 @@
-"""What a model is trained for: how targets travel, the loss, and the metrics. Today classification alone.
+"""What a model is trained for: what targets are and how they travel, the loss, and the metrics.
 
-A task knows outputs and targets. It must not know models, clients, servers or files.
+Built in are classification, multilabel, regression, segmentation and language; a user's own task is a
+subclass of `Task`. A task knows outputs and targets. It must not know models, clients, servers or files.
 """
+
+from cutlayer.tasks.allowed import ANY_TASK, AllowedTasks
+from cutlayer.tasks.base import Metric, Task
+from cutlayer.tasks.registry import TASKS, build, chosen
+from cutlayer.tasks.targets import Floats, Integers, Target
+
+__all__ = [
+    "ANY_TASK",
+    "TASKS",
+    "AllowedTasks",
+    "Floats",
+    "Integers",
+    "Metric",
+    "Target",
+    "Task",
+    "build",
+    "chosen",
+]

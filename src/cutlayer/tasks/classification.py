@@ -1,66 +1,77 @@
 """Classification: a target is the number of a class; cross-entropy; top-1 and top-5 accuracy."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from cutlayer.errors import MessageError
+from cutlayer.errors import TaskError
+from cutlayer.tasks.base import Metric, Task, expect_shape
+from cutlayer.tasks.targets import Integers, Target
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Task):
     """Samples of `classes` classes. A target travels in as few bits as the number of classes needs."""
 
+    name: ClassVar[str] = "classification"
+    metrics: ClassVar[tuple[Metric, ...]] = (
+        Metric("accuracy", percent=True),
+        Metric("accuracy_top5", percent=True, minor=True),
+    )
+    sum_names: ClassVar[tuple[str, ...]] = ("loss", "right", "right within five guesses")
+
     classes: int
+    label_smoothing: float = 0.0
+    """In training, so much of the target is shared among all classes."""
 
-    def pack(self, targets: Tensor) -> bytes:
-        """See `Task.pack`."""
-        return pack(targets.numpy(), self.classes)
+    def __post_init__(self) -> None:
+        """Check the option."""
+        if not 0 <= self.label_smoothing < 1:
+            raise TaskError(f"task.label_smoothing is {self.label_smoothing}; expected 0 or more, below 1")
 
-    def unpack(self, data: bytes, count: int) -> Tensor:
-        """See `Task.unpack`."""
-        return torch.from_numpy(unpack(data, count, self.classes))
+    @classmethod
+    def of(cls, target: Target, **options: Any) -> Self:
+        """The task for such targets."""
+        if target.kind != "integers" or target.shape:
+            raise TaskError(
+                f"classification needs one class number a sample; the data have {target.describe()}"
+            )
+        return cls(target.values, **options)
 
-    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    @cached_property
+    def targets(self) -> Integers:  # type: ignore[override]
+        """See `Task.targets`."""
+        return Integers(self.classes)
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """See `Task.loss`."""
-        return F.cross_entropy(outputs, targets)
+        logits = expect_shape(outputs, (len(targets), self.classes), self.name)
+        return F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
 
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """See `Task.losses`."""
-        return F.cross_entropy(outputs, targets, reduction="none")
+    def batch_losses(self, outputs: Tensor, targets: Tensor, sizes: Sequence[int]) -> Tensor:
+        """See `Task.batch_losses`."""
+        logits = expect_shape(outputs, (len(targets), self.classes), self.name)
+        each = F.cross_entropy(logits, targets, reduction="none", label_smoothing=self.label_smoothing)
+        return torch.stack([part.mean() for part in torch.split(each, list(sizes))])
 
-    def score(self, outputs: Tensor, targets: Tensor) -> tuple[float, int, int]:
-        """See `Task.score`."""
-        loss = float(F.cross_entropy(outputs, targets, reduction="sum"))
-        best = outputs.topk(min(5, outputs.shape[1]), dim=1).indices == targets[:, None]
+    def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:
+        """See `Task.sums`."""
+        logits = expect_shape(outputs, (len(targets), self.classes), self.name)
+        loss = float(F.cross_entropy(logits, targets, reduction="sum"))
+        best = logits.topk(min(5, logits.shape[1]), dim=1).indices == targets[:, None]
         return loss, int(best[:, 0].sum()), int(best.sum())
 
+    def results(self, sums: Sequence[float], samples: int) -> dict[str, float]:
+        """See `Task.results`."""
+        loss, top1, top5 = sums
+        return {"loss": loss / samples, "accuracy": top1 / samples, "accuracy_top5": top5 / samples}
 
-def bits_per_label(classes: int) -> int:
-    """ceil(log2(classes)), at least 1."""
-    return max(1, (classes - 1).bit_length())
-
-
-def pack(labels: npt.NDArray[np.int64], classes: int) -> bytes:
-    """Labels 0..classes-1 as bytes, the lowest bit of the first label first."""
-    bits = bits_per_label(classes)
-    spread = (labels[:, None] >> np.arange(bits)) & 1
-    return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
-
-
-def unpack(packed: bytes, count: int, classes: int) -> npt.NDArray[np.int64]:
-    """The labels in bytes from another party, checked: neither count nor values are believed."""
-    bits = bits_per_label(classes)
-    if len(packed) != (count * bits + 7) // 8:
-        raise MessageError(
-            f"{count} labels of {classes} classes take {(count * bits + 7) // 8} bytes, not {len(packed)}"
-        )
-    spread = np.unpackbits(np.frombuffer(packed, np.uint8), count=count * bits, bitorder="little")
-    labels = spread.reshape(count, bits).astype(np.int64) @ (1 << np.arange(bits, dtype=np.int64))
-    if count and int(labels.max()) >= classes:
-        raise MessageError(f"a label is {int(labels.max())}; there are classes 0 to {classes - 1}")
-    return labels
+    def impossible(self, sums: Sequence[float], samples: int) -> str | None:
+        """See `Task.impossible`."""
+        _, top1, top5 = sums
+        return None if 0 <= top1 <= top5 <= samples else f"{top1:g} and {top5:g} right of {samples}"

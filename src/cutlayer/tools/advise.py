@@ -24,7 +24,7 @@ from cutlayer.codecs import Codec, decode
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import PASSES
 from cutlayer.split import CutPoint, relative_error
-from cutlayer.tasks.classification import bits_per_label
+from cutlayer.tasks.targets import bits_per_label
 from cutlayer.tools.bench import best
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import BeginStep, Report, Share
@@ -134,8 +134,8 @@ def feature_maps(model: nn.Module, inputs: Tensor, names: Iterable[str]) -> dict
 
 def candidates(points: Sequence[CutPoint]) -> list[CutPoint]:
     """The cuts to choose from. Without weights on its side a client would send its data; without any on the
-    server's side there is nothing to train there."""
-    return [p for p in points if p.client_parameters and p.server_parameters]
+    server's side there is nothing to train there. Cuts of several tensors are not measured."""
+    return [p for p in points if p.client_parameters and p.server_parameters and not p.others]
 
 
 def advise(

@@ -3,14 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-from cutlayer.data import load
+from cutlayer.data.formats.digits import load_digits
+from cutlayer.data.load_options import LoadOptions
 from cutlayer.models import build, cut_module
 from cutlayer.split import cut
 
 
 def digits_feature_map(*, cut_at: str = "shallow", epochs: int = 3, seed: int = 0) -> Tensor:
     """The feature map of all training images at a cut, after a short training of the whole model."""
-    data = load("digits", "train")
+    data = load_digits(LoadOptions())
     images = data.images.float().div_(255)
     channels, size = images.shape[1], images.shape[2]
     model = build("tiny", classes=data.classes, width=16, in_channels=channels, image_size=size, seed=seed)

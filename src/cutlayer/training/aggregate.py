@@ -71,6 +71,8 @@ def aggregate(
 
 def _derive(config: Config, spec: DataSpec) -> tuple[RunCodecs, Agreed]:
     """The model follows from the settings and the data's form: what clients share has its size."""
+    # It adds numbers up and runs no model, whatever the server's device is.
+    config = config.model_copy(update={"train": config.train.model_copy(update={"device": "cpu"})})
     parts = prepare_model(config, spec.placeholder_data().train, ANY_MODEL)[1]
     half = make_client(config, parts)
     sizes = vector_sizes(half)

@@ -23,6 +23,8 @@ from cutlayer.errors import CheckpointError, FileError
 from cutlayer.files import atomic_path, reason, remove_partial_files
 from cutlayer.protocol.state_bytes import unshared
 
+#: A run may be continued to more epochs than it was started with.
+_LENGTH = "train.epochs"
 _NAME = re.compile(r"step-(\d{9,})\.safetensors")
 
 
@@ -79,7 +81,8 @@ def latest(
     """The newest checkpoint that is intact, or None if there never was one.
 
     A damaged one is set aside as `*.damaged`, `warn` is told, and the one before it is taken. With
-    `run`, a checkpoint that was saved under other settings is an error that names them.
+    `run`, a checkpoint that was saved under other settings is an error that names them; only the number of
+    epochs may be larger.
     """
     damaged = []
     for step in reversed(steps(directory)):
@@ -174,6 +177,7 @@ def _same_run(found: Checkpoint, run: Mapping[str, Any]) -> None:
         f"{key} was {before.get(key, 'not set')!r}, is {now.get(key, 'not set')!r}"
         for key in sorted({*before, *now})
         if (key in before, before.get(key)) != (key in now, now.get(key))
+        and not (key == _LENGTH and key in before and now.get(key, 0) > before[key])
     ]
     if changed:
         raise CheckpointError(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import torch
-
 from cutlayer.analysis import Probe, compare_gradients, mean_gradient
 from cutlayer.data.seeds import derive
 from cutlayer.training.local_run import LocalRun
@@ -38,17 +36,17 @@ def track_bias(run: LocalRun) -> dict[str, Any]:
     """
     step = run.server.plan.at(run.number)
     true, compressed = [], []
-    with torch.random.fork_rng(devices=[]):
-        for number in step.clients:
-            client = run.clients.clients[number]
-            codecs, place = client.codecs, (number, step.epoch, step.step)
-            images, labels = client.batch(step.epoch, step.step)
-            client.half.hang()
-            head, *tail = client.half.model.parts
-            seed = derive("track", run.config.seed, *place)
-            probe = Probe((head, run.server.half.part, *tail), images, labels, seed=seed >> 2)
-            true.append(probe.gradient())
-            compressed.append(probe.gradient(codecs.up, codecs.down, seed=seed >> 2))
+    for number in step.clients:
+        client = run.clients.clients[number]
+        codecs, place = client.codecs, (number, step.epoch, step.step)
+        inputs, targets = client.batch(step.epoch, step.step)
+        client.half.hang()
+        head, *tail = client.half.model.parts
+        seed = derive("track", run.config.seed, *place)
+        parts = (head, run.server.half.part, *tail)
+        probe = Probe(parts, inputs, targets, loss=client.task.loss, seed=seed >> 2)
+        true.append(probe.gradient())
+        compressed.append(probe.gradient(codecs.up, codecs.down, seed=seed >> 2))
     g, h = mean_gradient(true), mean_gradient(compressed)
     sides = {part: dataclasses.asdict(compare_gradients(g, h, part=part)) for part in ("client", "server")}
     return {"compression_error": h.error, **dataclasses.asdict(compare_gradients(g, h)), **sides}

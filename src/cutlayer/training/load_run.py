@@ -13,8 +13,8 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import CheckpointError, ConfigError, FileError
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import prepare_data, prepare_model
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.split import Part
 from cutlayer.training import checkpoint
 from cutlayer.training.local_run import LocalRun, local_run
@@ -38,28 +38,40 @@ def settings(directory: str | Path, codec: str | None = None) -> Config:
     path = Path(directory, "config.toml")
     if not path.is_file():
         raise FileError(f"{directory}: not the directory of a run: it has no config.toml")
-    found = config.load(path)
-    if codec is None:
-        return found
-    changed = found.model_dump()
-    changed["codec"]["up"] = codec
+    # Wherever it was trained, it is opened on this machine.
+    changed = config.load(path).model_dump()
+    changed["train"]["device"] = "cpu"
+    if codec is not None:
+        changed["codec"]["up"] = codec
     return config.from_mapping(changed, str(path))
 
 
-def restore(directory: str | Path, at: str, run_config: Config, data: FederatedData, warn: Warn) -> LocalRun:
+def restore(
+    directory: str | Path,
+    at: str,
+    run_config: Config,
+    data: FederatedData,
+    warn: Warn,
+    objects: RunObjects = BY_NAME,
+) -> LocalRun:
     """A run in the state of a checkpoint: `last`, `best`, or a step's number."""
-    run = local_run(run_config, data)
+    run = local_run(run_config, data, objects=objects)
     found = find(directory, at, warn)
     run.restore(found.tensors, found.state["session"])
     return run
 
 
-def open_run(directory: str | Path, at: str = "last", warn: Warn = lambda text: None) -> Trained:
+def open_run(
+    directory: str | Path,
+    at: str = "last",
+    warn: Warn = lambda text: None,
+    objects: RunObjects = BY_NAME,
+) -> Trained:
     """The model of a run. Its data are not needed."""
     run_config = settings(directory)
     known = describe(directory, run_config)
-    run = restore(directory, at, run_config, known.placeholder_data(), warn)
-    model, parts = prepare_model(run_config, run.data.train, ANY_MODEL)
+    run = restore(directory, at, run_config, known.placeholder_data(), warn, objects)
+    model, parts = prepare_model(run_config, run.data.train, objects.models)
     model.load_state_dict(run.model().state_dict())
     for part in parts:
         part.eval()

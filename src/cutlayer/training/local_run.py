@@ -14,7 +14,6 @@ from cutlayer.config.schema import Config
 from cutlayer.data.federated import FederatedData
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
     make_clients,
@@ -26,6 +25,7 @@ from cutlayer.protocol.build import (
     prepare_model,
     vector_sizes,
 )
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
@@ -34,14 +34,16 @@ from cutlayer.server.evaluation import average_clients, evaluate_on
 from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
-from cutlayer.split.vectors import assign
+from cutlayer.split.tensors import to_device
+from cutlayer.split.vectors import assign, device_of
+from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training.build import make_mean_rule
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
 
 
 class LocalRun:
-    """A run whose clients, data and whole model are at hand. Steps reseed PyTorch's global generator.
+    """A run whose clients, data and whole model are at hand.
 
     >>> run = local_run(config)
     >>> while not run.done:
@@ -114,16 +116,24 @@ class LocalRun:
         return whole.eval()
 
 
-def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
-    """Build a run as configured. `data` can be given by a caller who has loaded them already."""
+def local_run(
+    config: Config,
+    data: FederatedData | None = None,
+    task: Task | None = None,
+    objects: RunObjects = BY_NAME,
+) -> LocalRun:
+    """Build a run as configured. `data` and `task` can be given by a caller who has them already."""
     data = prepare_data(config) if data is None else data
-    whole, parts = prepare_model(config, data.train, ANY_MODEL)
-    halves, task = make_clients(config, parts), make_task(data.train)
+    whole, parts = prepare_model(config, data.train, objects.models)
+    halves = make_clients(config, parts, objects.make_optimizer)
+    if task is None:
+        make = objects.make_task
+        task = make_task(config, data.train, ANY_TASK) if make is None else make(data.train)
     rate = _rates(config, data, parts)
     clients = LocalClients(
         [
             # The first client is the evaluator, who has the test set.
-            build_client(config, data, number, half, evaluator=number == 0, rate=rate(number))
+            build_client(config, data, number, half, task=task, evaluator=number == 0, rate=rate(number))
             for number, half in enumerate(halves)
         ],
         DataSpec.of(data),
@@ -131,7 +141,7 @@ def local_run(config: Config, data: FederatedData | None = None) -> LocalRun:
     )
     codecs = make_codecs(config, vector_sizes(halves[0]))
     server = SplitServer(
-        make_server(config, parts, task),
+        make_server(config, parts, task, given=objects.make_optimizer),
         make_plan(config.train, [len(part) for part in data.parts]),
         task,
         codecs,
@@ -157,6 +167,7 @@ def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callab
         raise ConfigError(
             "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
         )
-    madds = client_madds(parts, data.augment.test(data.train.images[:1]))
+    sample = data.train.batch(torch.zeros(1, dtype=torch.int64))[0]
+    madds = client_madds(parts, to_device(data.augment.test(sample), device_of(*parts)))
     bounds, speed = RateBounds.parse(codecs.rate), config.link.device
     return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)

@@ -6,9 +6,10 @@ A display takes the same records as `records.jsonl` does.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TextIO
 
+from cutlayer.tasks import Metric
 from cutlayer.training.progress_bar import ProgressBar, progress_bar
 from cutlayer.training.records import to_json
 from cutlayer.training.run_metrics import RunMetrics
@@ -20,8 +21,11 @@ Record = Mapping[str, Any]
 class Display(Protocol):
     """What the training loop tells while it runs."""
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
-        """The run has so many epochs and steps in all, of which `done` were done before it was resumed."""
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
+        """The run has so many epochs and steps in all, of which `done` were done before it was resumed.
+
+        `metrics` are those that records of epochs have; the first is the main one.
+        """
 
     def step(self, record: Record) -> None:
         """A step is complete."""
@@ -49,7 +53,7 @@ def display(mode: Mode = "auto", stream: TextIO | None = None) -> Display:
 class Quiet:
     """Warnings only."""
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         """Nothing to show."""
 
     def step(self, record: Record) -> None:
@@ -92,9 +96,9 @@ class BarDisplay:
         self._bar = bar
         self._metrics = RunMetrics(0, 0, 0)
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         """Start the bar."""
-        self._metrics = RunMetrics(epochs, steps, done)
+        self._metrics = RunMetrics(epochs, steps, done, metrics)
         self._bar.begin(steps, done)
 
     def step(self, record: Record) -> None:

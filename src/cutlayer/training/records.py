@@ -19,6 +19,11 @@ from typing import Any
 
 from cutlayer.errors import FileError, RecordError
 from cutlayer.files import atomic_path, locked_log, reason
+from cutlayer.tasks.base import Metric, metrics_of
+from cutlayer.tasks.classification import Classification
+
+TASK_FILE = "task.json"
+"""The task's metrics in a run directory: the keys of records that tell how well the model does."""
 
 
 class RecordWriter:
@@ -132,6 +137,17 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
             damaged = number
         else:
             yield record
+
+
+def read_metrics(directory: str | Path) -> tuple[Metric, ...]:
+    """The metrics of a run, the main one first. Runs of earlier releases are classification."""
+    path = Path(directory, TASK_FILE)
+    if not path.exists():
+        return Classification.metrics
+    try:
+        return metrics_of(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FileError(f"{path}: is damaged ({error})") from error
 
 
 def to_json(value: Any) -> str:

@@ -1,11 +1,13 @@
-"""The metrics that are shown while a run trains: its place, loss, accuracy and traffic."""
+"""The metrics that are shown while a run trains: its place, loss, the task's metrics and traffic."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cutlayer.tasks import Metric
+from cutlayer.tasks.classification import Classification
 from cutlayer.units import size
 
 # The weight of the newest loss in the running mean, which spans about twenty steps.
@@ -15,12 +17,13 @@ _NEWEST = 0.05
 class RunMetrics:
     """Adds up the records of a run for a display."""
 
-    def __init__(self, epochs: int, steps: int, done: int) -> None:
+    def __init__(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         self.epochs = epochs
         self.steps = steps
         self.done = done
         self.loss = math.nan
-        self.accuracy = math.nan
+        self._shown = [metric for metric in metrics or Classification.metrics if not metric.minor]
+        self._values: dict[str, float] = {}
         self.up = self.down = self.raw = self.sent = 0
 
     def step(self, record: Mapping[str, Any]) -> None:
@@ -35,8 +38,9 @@ class RunMetrics:
 
     def epoch(self, record: Mapping[str, Any]) -> None:
         """Take in the end of an epoch."""
-        if record.get("accuracy") is not None:
-            self.accuracy = _number(record["accuracy"])
+        for metric in self._shown:
+            if record.get(metric.name) is not None:
+                self._values[metric.name] = _number(record[metric.name])
 
     def place(self) -> str:
         """The current epoch."""
@@ -45,10 +49,13 @@ class RunMetrics:
         return f"epoch {epoch}/{self.epochs}"
 
     def summary(self) -> str:
-        """Loss and accuracy, and the bytes since the run began or was resumed."""
+        """Loss and metrics, and the bytes since the run began or was resumed."""
         parts = [f"step {self.done}", f"loss {self.loss:.4f}"]
-        if not math.isnan(self.accuracy):
-            parts.append(f"accuracy {self.accuracy:.2%}")
+        parts += [
+            f"{metric.name.replace('_', ' ')} {metric.text(self._values[metric.name])}"
+            for metric in self._shown
+            if metric.name in self._values
+        ]
         parts += [f"up {size(self.up)}", f"down {size(self.down)}"]
         if self.sent and self.raw > 1.05 * self.sent:
             parts.append(f"smashed data {self.raw / self.sent:.1f}x smaller")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from cutlayer.config.schema import Config
 from cutlayer.data.spec import DATA_SPEC_FILE, DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
-from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
@@ -32,19 +31,28 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
+from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import data_spec_of, digest, settings_for_clients
+from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
+from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
+from cutlayer.seeding import undisturbed
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state
+from cutlayer.split.tensors import call, to_device
+from cutlayer.split.vectors import device_of
+from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.trainer import Result
+from cutlayer.training.status.run_status import RunStatus
+from cutlayer.training.status.watched_display import WatchedDisplay
+from cutlayer.training.trainer import Listener, Result
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.link.model import parse_links
@@ -53,16 +61,27 @@ from cutlayer.wire.policy import Policy
 
 
 def serve(
-    config: Config, listening: Listening, *, progress: Display | None = None, resume: bool = False
+    config: Config,
+    listening: Listening,
+    *,
+    progress: Display | None = None,
+    resume: bool = False,
+    objects: RunObjects = BY_NAME,
+    listeners: Sequence[Listener] = (),
+    interrupt: Interrupt | None = None,
 ) -> Result:
-    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint."""
+    """Train with the clients that connect. With `resume`, continue from the newest whole checkpoint.
+
+    `listeners` are told each step and epoch.
+    """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
     _check(config, listening)
+    resolve_device(config.train.device)  # before clients are waited for
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     fits = Fits(config, earlier)
-    with torch.random.fork_rng(devices=[]), Interrupt() as interrupt:
+    with interrupt or Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
@@ -76,8 +95,9 @@ def serve(
         if listening.aggregator is not None:
             address, security = listening.aggregator
             orders = Orders(address, security, interrupted=lambda: interrupt.requested, note=shown.note)
+        status = RunStatus(directory, transport.roster)
         follows_link = config.codec.follows_link
-        with running(transport, listening, settings_for_clients(config), confirms=follows_link):
+        with status, running(transport, listening, settings_for_clients(config), confirms=follows_link):
             if listening.metrics is not None:
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
             clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
@@ -86,15 +106,22 @@ def serve(
             transport.recheck()
             trainer = build_trainer(
                 config,
-                lambda: remote_server(config, transport, clients, spec, orders),
-                shown,
-                listeners=() if listening.metrics is None else (_Counted(listening.metrics),),
+                lambda: remote_server(config, transport, clients, spec, orders, objects),
+                WatchedDisplay(status, shown),
+                listeners=(
+                    *listeners,
+                    *(() if listening.metrics is None else (_Counted(listening.metrics),)),
+                ),
             )
             try:
                 trainer.begin(resume)
-                return trainer.complete(interrupt)
+                result = trainer.complete(interrupt)
             finally:
                 trainer.close()
+            if result.stopped:
+                # Not complete: clients wait for the server that goes on with it.
+                transport.close("LATER", "the server was stopped; it can be started again with --resume")
+            return result
 
 
 def remote_server(
@@ -103,17 +130,20 @@ def remote_server(
     clients: list[Any],
     spec: DataSpec,
     orders: Orders | None = None,
+    objects: RunObjects = BY_NAME,
 ) -> SplitServer:
     """The server of a run at its very beginning, with clients that have said what their data are."""
     data = spec.placeholder_data()
-    parts, task = prepare_model(config, data.train, ANY_MODEL)[1], make_task(data.train)
-    half = make_client(config, parts)
-    sizes, shapes = vector_sizes(half), _shapes_at_cuts(spec, parts)
-    codecs = make_codecs(config, sizes, _largest_tensor(config, shapes, parts), of_others=True)
+    parts = prepare_model(config, data.train, objects.models)[1]
+    make, given = objects.make_task, objects.make_optimizer
+    task = make_task(config, data.train, ANY_TASK) if make is None else make(data.train)
+    half = make_client(config, parts, given)
+    sizes, forms = vector_sizes(half), _forms_at_cuts(spec, parts)
+    codecs = make_codecs(config, sizes, _largest_tensor(config, forms, parts), of_others=True)
     agreed = Agreed(
-        smashed=shapes[0],
+        smashed=forms[0],
         clip_smashed=config.robust.clip_smashed,
-        tail_gradient=shapes[-1],
+        tail_gradient=gradient_forms(forms[-1]),
         state=StateForm.of(half),
         loss_at_client=config.train.mode == "u-shaped",
     )
@@ -124,17 +154,17 @@ def remote_server(
         [0 if ready is None else ready.test_samples for ready in clients],
         codecs,
         agreed,
-        lambda: make_client(config, parts),
+        lambda: make_client(config, parts, given),
         shared_model=shares_model(config.train),
         own_states=codecs.feeds_back or config.codec.follows_link,
         digest=digest(settings_for_clients(config)),
         steps_per_epoch=plan.steps_per_epoch,
-        largest_message=_largest_message(codecs, half),
+        largest_message=_largest_message(config, codecs, half, task),
         orders=orders,
         among_clients=config.train.aggregation != "server",
     )
     return SplitServer(
-        make_server(config, parts, task, guarded=True),
+        make_server(config, parts, task, guarded=True, given=given),
         plan,
         task,
         codecs,
@@ -160,30 +190,33 @@ def _aggregation(
 
 
 @torch.no_grad()
-def _shapes_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[tuple[int, ...]]:
-    """The shape of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
-    x = spec.preprocess().test(spec.placeholder_data().train.images[:1])
-    shapes = []
-    for part in parts[: len(parts) - 1 or 1]:
-        x = part.eval()(x)
+def _forms_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[Forms]:
+    """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
+    x: Any = to_device(spec.preprocess().test(spec.form.zeros(1)[0]), device_of(*parts))
+    forms = []
+    for i, part in enumerate(parts[: len(parts) - 1 or 1]):
+        part.eval()
+        with undisturbed():
+            x = part(x) if i else call(part, x)
         part.train()
-        shapes.append(tuple(x.shape[1:]))
-    return shapes
+        forms.append(forms_at(x))
+    return forms
 
 
-def _largest_tensor(config: Config, shapes: list[tuple[int, ...]], parts: tuple[Part, ...]) -> int:
+def _largest_tensor(config: Config, forms: list[Forms], parts: tuple[Part, ...]) -> int:
     """The most elements of any tensor that an honest client sends."""
-    features = max(math.prod(shape) for shape in shapes)
+    features = max(map(elements_of, forms))
     learned: int = sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
     return max(learned, features * max(config.train.batch_size, config.train.evaluate_batch))
 
 
-def _largest_message(codecs: RunCodecs, half: ClientHalf) -> int:
-    """Bytes of the largest message that an honest client sends: a tensor as it is, or its whole state."""
+def _largest_message(config: Config, codecs: RunCodecs, half: ClientHalf, task: Task) -> int:
+    """Bytes of the largest message that an honest client sends: a tensor as it is, targets, or its state."""
     elements = codecs.max_elements or 0
     # Weights, buffers, error feedback, and at most two numbers that the optimizer keeps for each weight.
     state = 4 * sum(codecs.vector_sizes or ()) * 4 + len(to_bytes(client_state(half)))
-    return max(8 * elements, state) + (64 << 10)
+    targets = task.targets.size(max(config.train.batch_size, config.train.evaluate_batch))
+    return max(8 * elements, state, targets, 8 * len(task.sum_names)) + (64 << 10)
 
 
 class _Counted:

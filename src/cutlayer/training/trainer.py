@@ -19,13 +19,15 @@ from torch import Tensor
 from cutlayer.errors import CheckpointError, DivergedError, NonFiniteError, RollbackError
 from cutlayer.files import remove_partial_files, write_atomically
 from cutlayer.interrupt import Interrupt
+from cutlayer.protocol.plan import when_extended
 from cutlayer.server.evaluation import evaluate
 from cutlayer.server.results import EpochSums, Evaluation
 from cutlayer.server.split_server import SplitServer
+from cutlayer.tasks import Metric
 from cutlayer.training import checkpoint
 from cutlayer.training.progress import Display
 from cutlayer.training.provenance import provenance
-from cutlayer.training.records import RecordWriter
+from cutlayer.training.records import TASK_FILE, RecordWriter
 from cutlayer.training.tensorboard import TensorBoard
 
 
@@ -75,13 +77,18 @@ class Result:
     steps: int
     scored: Evaluation | None
     """The evaluation after the last epoch."""
-    best_accuracy: float
+    metric: Metric
+    """The task's main metric, by which checkpoints are compared."""
+    best: float
+    """Its best value; NaN without an evaluation."""
     best_step: int
     bytes: dict[str, int]
     """All training traffic, by direction and kind."""
     seconds: float
     simulated_seconds: float | None
     """What the run would have taken on the configured link; None without one."""
+    stopped: bool = False
+    """Whether it was stopped before its last step."""
 
 
 class Trainer:
@@ -116,7 +123,7 @@ class Trainer:
         self._tensorboard: TensorBoard | None = None
         self._sums = EpochSums()
         self._best: tuple[float, int] | None = None
-        """The best accuracy and the step at which it was reached."""
+        """The best value of the main metric and the step at which it was reached."""
         self._scored: Evaluation | None = None
         self._began = time.monotonic()
 
@@ -127,13 +134,16 @@ class Trainer:
         self._records.truncate_after(self.server.number)
         write_atomically(self._directory / "config.toml", self._outputs.settings)
         self.server.clients.data_spec.write(self._directory)
+        described = json.dumps(self.server.task.describe(), indent=2) + "\n"
+        write_atomically(self._directory / TASK_FILE, described)
         about = json.dumps(provenance(self._outputs.seed), indent=2) + "\n"
         write_atomically(self._directory / "provenance.json", about)
         if self._outputs.tensorboard:
             self._tensorboard = TensorBoard(
                 self._directory / "tensorboard", self.server.number if resume else None
             )
-        self._shown.begin(self._schedule.epochs, self.server.plan.total, self.server.number)
+        metrics = self.server.task.metrics
+        self._shown.begin(self._schedule.epochs, self.server.plan.total, self.server.number, metrics)
 
     def complete(self, interrupt: Interrupt) -> Result:
         """Run all steps that are left, going back to the last checkpoint whenever a state is lost."""
@@ -174,6 +184,8 @@ class Trainer:
             elif interrupt.requested or (every and self.server.number % every == 0):
                 self._save()
             if interrupt.requested and not self.server.done:
+                if interrupt.calm:
+                    return
                 raise KeyboardInterrupt
 
     def _go_back(self) -> None:
@@ -198,7 +210,8 @@ class Trainer:
                 self._sums.restore(found.state["sums"])
                 best, scored = found.state["best"], found.state["scored"]
                 self._best = (float(best[0]), int(best[1])) if best else None
-                self._scored = Evaluation(**scored) if scored else None
+                self._scored = Evaluation.parse(scored) if scored else None
+                self._note_extension(found.run)
                 return
             except (CheckpointError, LookupError, TypeError, ValueError) as error:
                 earlier = [step for step in checkpoint.steps(self._checkpoints) if step < found.step]
@@ -210,6 +223,12 @@ class Trainer:
                 checkpoint.set_aside(found.path)
                 self.server = self._make_server()
 
+    def _note_extension(self, before: Mapping[str, Any]) -> None:
+        train = before.get("train", {})
+        if train.get("epochs", self._schedule.epochs) < self._schedule.epochs:
+            told = when_extended(train.get("schedule", ""), train["epochs"], self._schedule.epochs)
+            self._shown.note(told)
+
     def _end_epoch(self, epoch: int) -> None:
         last = epoch + 1 == self._schedule.epochs
         every = self._schedule.evaluate_every
@@ -217,9 +236,9 @@ class Trainer:
         if last or (every and (epoch + 1) % every == 0):
             scored = self._evaluate()
             self._scored = scored or self._scored
-            if scored is not None and (self._best is None or scored.top1 > self._best[0]):
-                self._best = (scored.top1, self.server.number)
-        record = self._sums.record(epoch, self.server.number, scored)
+            if scored is not None:
+                self._note_best(scored)
+        record = self._sums.record(epoch, self.server.number, scored, self.server.task.metrics)
         record["simulated_seconds"] = self.server.timeline.clock.seconds
         record["client_bytes"] = {
             str(client): {"up": sent["up"], "down": sent["down"]}
@@ -229,6 +248,12 @@ class Trainer:
         self._sums = EpochSums()
         # After the record: a run killed in between repeats the evaluation and writes the record again.
         self._save()
+
+    def _note_best(self, scored: Evaluation) -> None:
+        metric = self.server.task.main
+        value = scored.value(metric)
+        if self._best is None or metric.better(value, self._best[0]):
+            self._best = (value, self.server.number)
 
     def _evaluate(self) -> Evaluation | None:
         scored = None
@@ -285,11 +310,13 @@ class Trainer:
             epochs=self._schedule.epochs,
             steps=self.server.number,
             scored=self._scored,
-            best_accuracy=self._best[0] if self._best else math.nan,
+            metric=self.server.task.main,
+            best=self._best[0] if self._best else math.nan,
             best_step=self._best[1] if self._best else 0,
             bytes=self.server.transport.meter.snapshot(),
             seconds=time.monotonic() - self._began,
             simulated_seconds=timeline.clock.seconds if timeline.links else None,
+            stopped=not self.server.done,
         )
 
 

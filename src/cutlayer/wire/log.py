@@ -15,7 +15,10 @@ import logging
 import math
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ from cutlayer.wire.security.tokens import PATTERN
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BLOT = "[secret]"
+#: A run's own log has two files of this size at most, however many strangers knock.
+LARGEST_LOG = 4 << 20
 
 _LOGGER = logging.getLogger("cutlayer.events")
 _KEYS = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|$)", re.DOTALL)
@@ -57,6 +62,25 @@ def open_log(path: Path | None = None, level: str = "info") -> None:
 def close_log() -> None:
     """Stop writing events, and close the file."""
     for handler in list(_LOGGER.handlers):
+        _LOGGER.removeHandler(handler)
+        handler.close()
+
+
+@contextmanager
+def also_logged(path: Path) -> Iterator[None]:
+    """Write the events of a block to this file, too. A file that cannot be written is done without."""
+    try:
+        handler = _QuietRotating(path, maxBytes=LARGEST_LOG, backupCount=1, encoding="utf-8")
+    except OSError:
+        yield
+        return
+    handler.setFormatter(JsonLines())
+    _LOGGER.addHandler(handler)
+    _LOGGER.setLevel(logging.INFO)
+    _LOGGER.propagate = False
+    try:
+        yield
+    finally:
         _LOGGER.removeHandler(handler)
         handler.close()
 
@@ -117,5 +141,10 @@ class _Quiet(logging.StreamHandler[Any]):
 
 
 class _QuietFile(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """Drop the line."""
+
+
+class _QuietRotating(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         """Drop the line."""

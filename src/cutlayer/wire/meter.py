@@ -60,6 +60,11 @@ class Meter:
             for counts in (self._counts.setdefault(client, {}), self._total):
                 counts[key] = counts.get(key, 0) + nbytes
 
+    def add_all(self, sizes: Mapping[Kind, int], direction: Direction, client: int | None = None) -> None:
+        """Count a message that carries several kinds."""
+        for kind, nbytes in sizes.items():
+            self.add(kind, direction, nbytes, client)
+
     @contextmanager
     def apart(self) -> Iterator[Meter]:
         """What is counted inside does not belong here, but to the meter that this gives: an evaluation's."""

@@ -44,7 +44,8 @@ INNER = 1 + 8 + 2 * 6 * 6  # where the coefficients' own section begins
         (9, struct.pack("<h", -32768), "rotation"),
         (INNER, b"\x02", "coding 2"),
         (INNER, b"\x03", "coding 3"),
-        (0, b"\x03", "coding 3"),
+        (0, b"\x03", "malformed"),  # tokens, which it does not hold
+        (0, b"\x04", "coding 4"),
         (0, b"\x01", "malformed"),
     ],
 )

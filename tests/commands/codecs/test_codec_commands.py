@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -92,6 +93,17 @@ def test_npy_there_and_back(tmp_path: Path) -> None:
     assert np.array_equal(np.load(tmp_path / "y.npy"), expected.numpy())
 
 
+def test_inspect_shows_the_header_of_a_frame_whose_codec_is_unknown(tmp_path: Path) -> None:
+    frame = bytearray(cutlayer.codec("dense").encode(torch.zeros(2, 3)))
+    frame[9] = 200
+    frame[4:8] = zlib.crc32(frame[8:]).to_bytes(4, "little")
+    (tmp_path / "x.cut").write_bytes(frame)
+    shown = json.loads(run("inspect", tmp_path / "x.cut", "--json").stdout)
+    assert shown["codec"] == "codec number 200 (unknown here)"
+    assert shown["shape"] == [2, 3]
+    assert "codec number 200" in refused("decode", tmp_path / "x.cut", tmp_path / "y.npy")
+
+
 def test_safetensors_there_and_back(tmp_path: Path) -> None:
     save_file({"a": torch.ones(3), "b": torch.randn(4, 5).bfloat16()}, tmp_path / "x.safetensors")
     assert "a, b" in refused("encode", tmp_path / "x.safetensors", tmp_path / "x.cut")
@@ -150,3 +162,19 @@ def test_bench_on_its_own_feature_map() -> None:
     measured = json.loads(run("bench", "--codec", "ms", "--seconds", 0, "--json").stdout)
     assert measured["shape"][0] == 1438
     assert 0 < measured["codecs"][0]["error"] < 0.5
+
+
+def test_a_file_that_is_no_frame_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "notes.cut"
+    path.write_text("these are no tensors")
+    for words in (("decode", path, tmp_path / "x.npy"), ("inspect", path)):
+        assert f"{path}: these bytes start with" in refused(*words)
+
+
+def test_defaults_are_those_that_a_codec_has() -> None:
+    for row in json.loads(run("codecs", "--json").stdout):
+        made = cutlayer.codec(row["name"])
+        assert {k: p["default"] for k, p in row["parameters"].items()} == {
+            k: getattr(made, k) for k in row["parameters"]
+        }
+    assert "bpe         1.0" in run("codecs", "ems").stdout

@@ -66,3 +66,25 @@ def test_a_users_own_model_need_not_take_images(run, tmp_path, monkeypatch):
     assert found["1"]["shape"] == [8]
     with pytest.raises(ModelError):
         raise run("cuts", "my_nets:absent").exception
+
+
+def test_all_tensors_of_a_cut_are_shown(run, tmp_path, monkeypatch):
+    (tmp_path / "skip_net.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Skip(nn.Module):\n"
+        "    def __init__(self, classes):\n"
+        "        super().__init__()\n"
+        "        self.a, self.b, self.c = nn.Linear(20, 8), nn.Linear(8, 4), nn.Linear(12, classes)\n"
+        "    def forward(self, x):\n"
+        "        a = self.a(x)\n"
+        "        return self.c(torch.cat([a, self.b(a)], 1))\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = rows(run, "skip_net:Skip", "--input", "20", "--codec", "qu:bits=4")
+    assert found["a"]["others"] == []
+    assert found["b"]["others"] == [{"name": "a", "shape": [8], "dtype": "float32"}]
+    assert found["b"]["elements"] == 12
+    assert found["b"]["raw_bytes"] == 48
+    assert found["b"]["codec_bytes"] == 6
+    assert "4 + a 8" in run("cuts", "skip_net:Skip", "--input", "20").stdout

@@ -38,6 +38,14 @@ def test_runs_side_by_side(make: Report, trained: Path, u_shaped: Path, tmp_path
     assert str(trained.parent) not in text, "no places on this machine"
 
 
+def test_without_a_link_there_is_no_time_on_it(make: Report, u_shaped: Path, tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    assert make(u_shaped, "--out", page).exit_code == 0
+    assert "Accuracy against bytes" in page.read_text()
+    assert "Accuracy against time" not in page.read_text()
+    assert "on the link" not in page.read_text()
+
+
 def test_tables_have_the_figures_of_the_records(make: Report, trained: Path, tmp_path: Path) -> None:
     done = make(trained, "--format", "csv", "--out", tmp_path, "--json")
     assert done.exit_code == 0, done.output

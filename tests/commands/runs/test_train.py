@@ -147,3 +147,15 @@ def test_another_run_is_never_overwritten(run, trained, small):
     before = (trained / "records.jsonl").read_bytes()
     assert isinstance(run("train", *small, "--out", trained).exception, FileError)
     assert (trained / "records.jsonl").read_bytes() == before
+
+
+def test_a_run_is_extended_and_a_missing_device_is_named(run, tmp_path, small):
+    out = tmp_path / "run"
+    assert run("train", *small, "--epochs", 1, "--out", out).exit_code == 0
+    result = run("train", "--resume", "--out", out, "--epochs", 2)
+    assert result.exit_code == 0, result.output
+    assert "extended from 1 to 2 epochs; the learning rate follows the cosine over 2 epochs" in result.output
+    assert [r["epoch"] for r in read(out / "records.jsonl") if r["kind"] == "epoch"] == [1, 2]
+    failed = run("train", *small, "--device", "cuda:99", "--out", tmp_path / "other")
+    assert isinstance(failed.exception, ConfigError)
+    assert "train.device: cuda:99 is not available" in str(failed.exception)

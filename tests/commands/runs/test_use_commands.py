@@ -25,7 +25,7 @@ def test_eval_repeats_the_last_evaluation_exactly(run, request, which):
     folder = request.getfixturevalue(which)
     (found,) = json.loads(run("eval", folder, "--json").stdout)
     assert found["loss"] == last_epoch(folder)["test_loss"]
-    assert found["top1"] == last_epoch(folder)["accuracy"]
+    assert found["accuracy"] == last_epoch(folder)["accuracy"]
 
 
 def test_eval_tries_other_codecs(run, trained):
@@ -101,7 +101,7 @@ def test_a_checkpoint_can_be_chosen(run, trained, tmp_path):
     first = checkpoint.steps(trained / "checkpoints")[0]
     out = tmp_path / "m.safetensors"
     assert f"step {first}," in run("export", trained, "--checkpoint", first, "--out", out).stdout
-    assert run("export", trained, "--checkpoint", "best", "--out", out).exit_code == 0
+    assert run("export", trained, "--checkpoint", "best", "--out", out, "--force").exit_code == 0
 
 
 def test_a_damaged_checkpoint_falls_back_and_says_so(run, trained, tmp_path):
@@ -142,3 +142,42 @@ def test_mistakes_are_named(run, trained, tmp_path):
     assert isinstance(run("compare", tmp_path).exception, RecordError)
     (tmp_path / "data.json").write_text("{}")
     assert isinstance(run("export", tmp_path).exception, FileError)
+
+
+def test_export_asks_before_it_replaces_a_file(run, trained, tmp_path, monkeypatch):
+    out = tmp_path / "m.safetensors"
+    out.write_text("mine")
+    refused = run("export", trained, "--out", out)
+    assert isinstance(refused.exception, FileError)
+    assert "--force" in str(refused.exception)
+    asked = []
+
+    def confirm(text, **_):
+        asked.append(text)
+        return len(asked) > 1
+
+    monkeypatch.setattr("cutlayer.commands.ask.typer.confirm", confirm)
+    monkeypatch.setattr(
+        "cutlayer.commands.ask.sys.stdin", type("Terminal", (), {"isatty": lambda self: True})()
+    )
+    monkeypatch.setattr("typer.testing.CliRunner.invoke", _invoke_here)
+    with pytest.raises(FileError):
+        run("export", trained, "--out", out)
+    assert out.read_text() == "mine"
+    run("export", trained, "--out", out)
+    assert len(asked) == 2
+    assert out.stat().st_size > 1000
+
+
+def _invoke_here(self, app, args, **_):
+    """Without replacing standard input, which `CliRunner` does."""
+    app(args, standalone_mode=False)
+
+
+def test_compare_takes_a_folder_of_runs(run, trained, u_shaped, tmp_path):
+    for name, folder in (("a", trained), ("b", u_shaped)):
+        shutil.copytree(folder, tmp_path / "runs" / name)
+    found = json.loads(run("compare", tmp_path / "runs", tmp_path / "runs" / "a", "--json").stdout)
+    assert [row["run"] for row in found] == ["a", "b"], "each once"
+    (tmp_path / "empty").mkdir()
+    assert isinstance(run("compare", tmp_path / "empty").exception, FileError)

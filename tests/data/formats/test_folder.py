@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cutlayer.data import load, load_both
+from cutlayer.data import load, load_both, statistics
 from cutlayer.errors import DataError
 
 RED, GREEN, BLUE = (250, 0, 0), (0, 250, 0), (0, 0, 250)
@@ -117,3 +117,21 @@ def test_real_imagenet_samples(real_data: Path) -> None:
     train = load(real_data / "imagenet-samples", size=64, limit=20)
     assert (train.name, train.classes, train.shape) == ("imagenet", 250, (3, 64, 64))
     assert len(train.labels.unique()) == 20
+
+
+def test_images_are_decoded_as_they_are_needed(make, tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        for name, colour in (("red", RED), ("blue", BLUE)):
+            for i in range(3):
+                write(make, tmp_path / split / name / f"{i}.png", colour, kind="PNG")
+    memory, lazy = load(tmp_path), load(tmp_path, lazy=True)
+    assert not hasattr(lazy, "images")
+    assert lazy.form == memory.form
+    indices = torch.tensor([5, 0, 3])
+    for one, other in zip(memory.batch(indices), lazy.batch(indices), strict=True):
+        assert torch.equal(one, other)
+    assert statistics(lazy) == statistics(memory)
+    assert torch.equal(lazy.select(torch.tensor([4])).batch(torch.tensor([0]))[0], memory.images[4:5])
+    (tmp_path / "train" / "red" / "1.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"red.1.png: cannot be decoded"):
+        lazy.batch(torch.tensor([4]))

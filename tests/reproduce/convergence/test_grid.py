@@ -9,7 +9,7 @@ from cutlayer.reproduce.convergence.curves import read_curves
 from cutlayer.reproduce.convergence.grid import Run, choose, grid, short
 from cutlayer.reproduce.convergence.process_pool import train_all
 from cutlayer.reproduce.convergence.run_process import prepare, tidy, train_run
-from cutlayer.reproduce.policies import Policy, policies, training_policies
+from cutlayer.reproduce.policies import Policy, long_run_policies, policies, training_policies
 from cutlayer.training import checkpoint, records
 from cutlayer.training.train import train
 
@@ -22,7 +22,7 @@ def one(out: Path, policy: str = "ms", **settings: object) -> Run:
 
 def test_every_scale_has_all_cuts_policies_and_seeds(tmp_path: Path) -> None:
     rows = policies()
-    for scale, tasks in (("smoke", 1), ("laptop", 1), ("paper", 3)):
+    for scale, tasks in (("smoke", 1), ("laptop", 1), ("testbed", 1), ("paper", 3)):
         runs = grid(scale, tmp_path, rows, seeds=[0, 1])
         assert len(runs) == tasks * 3 * len(rows) * 2
         assert len({run.directory for run in runs}) == len(runs)
@@ -38,6 +38,21 @@ def test_the_laptop_scale_is_as_promised(tmp_path: Path) -> None:
     assert config.codec.up == "ms:ratio=0.99,bits=2,rounding=nearest"
     assert (config.codec.down, config.codec.sync, config.link.spec) == ("none", "none", "100mbit")
     assert config.seed == 3
+
+
+def test_the_testbed_has_all_images_and_its_own_rows(tmp_path: Path) -> None:
+    rows = long_run_policies()
+    assert [short(row) for row in rows] == ["none", "ems-100x", "all-30x", "ems", "ms-nearest", "qu", "sp"]
+    for run in grid("testbed", tmp_path, rows, cuts=["medium"]):
+        config = run.config
+        assert (config.model.name, config.data.source, config.data.limit) == (
+            "airbench-bf16",
+            "cifar10",
+            None,
+        )
+        assert (config.train.clients, config.train.mode, config.train.schedule) == (10, "parallel", "linear")
+        assert (config.codec.up, config.codec.down) == (run.policy.spec, run.policy.down)
+        assert config.train.sync == run.policy.sync_every
 
 
 def test_rising_rates_and_longer_runs_are_rows_of_their_own(tmp_path: Path) -> None:

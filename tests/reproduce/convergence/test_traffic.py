@@ -232,3 +232,13 @@ def test_a_cost_that_differs_between_cuts_is_a_cost(tmp_path: Path) -> None:
     assert (line["pairs"], line["interval"], line["verdict"]) == (6, "own pairs", "inferior")
     assert line["to none"] == pytest.approx(-5.95)
     assert line["high"] == pytest.approx(-5.95 + 3.1824 * 0.005**0.5 / 6**0.5, abs=1e-3)
+
+
+def test_all_traffic_is_compared_with_float32(tmp_path: Path) -> None:
+    write_run(tmp_path, "none", [50, 70])
+    write_run(tmp_path, "ms", [40, 69])
+    none, ms = rows(convergence.findings(tmp_path).tables[0])
+    assert (none["smaller"], none["all smaller"]) == (1, 1)
+    # An epoch sends 232 and 2 x 1000 bytes, where float32 would send 3200 and 2 x 1000.
+    assert ms["all smaller"] == pytest.approx(5200 / 2232)
+    assert ms["GB in all"] == pytest.approx(2 * 2232 / 1e9)

@@ -3,7 +3,7 @@ import random
 import pytest
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.grpc.retransmit import Reliable
+from cutlayer.wire.grpc.retransmit import PIECE, Reliable
 
 
 def test_messages_survive_connections_that_break_at_random() -> None:
@@ -53,12 +53,45 @@ def test_repetitions_are_dropped_and_gaps_are_not_filled() -> None:
     assert side.received == 1
 
 
+@pytest.mark.parametrize("size", [PIECE - 3, PIECE - 2, 2 * PIECE, 2 * PIECE + 5])
+def test_a_large_message_goes_in_pieces_and_comes_as_one(size: int) -> None:
+    sender, receiver = Reliable(), Reliable()
+    body = random.Random(size).randbytes(size)
+    sender.send(b"head", body[:7], body[7:])
+    sender.send(b"the next")
+    assert sender.kept_bytes == 4 + size + 8
+    got, number, written = [], 0, 0
+    while (found := sender.after(number)) is not None:
+        number = found.number
+        piece = memoryview(b"".join(found.parts))
+        assert len(piece) <= PIECE
+        written += 1
+        for _ in range(2):  # a repetition changes nothing
+            message = receiver.accept(number, 0, piece, found.more, most=4 + size)
+            if message is not None:
+                got.append(bytes(message))
+    assert got == [b"head" + body, b"the next"]
+    assert written == -(-(4 + size) // PIECE) + 1
+    sender.confirm(number)
+    assert sender.kept_bytes == 0
+
+
+def test_a_message_is_refused_at_the_first_piece_too_many() -> None:
+    side, piece = Reliable(), memoryview(bytes(PIECE))
+    assert side.accept(1, 0, piece, True, most=2 * PIECE + 10) is None
+    assert side.accept(2, 0, piece, True, most=2 * PIECE + 10) is None
+    with pytest.raises(MessageError, match="bytes that nobody asked for"):
+        side.accept(3, 0, piece[:11], False, most=2 * PIECE + 10)
+    with pytest.raises(MessageError, match=f"where {PIECE} are expected"):
+        Reliable().accept(1, 0, piece[:3], True)
+
+
 def test_what_is_confirmed_is_forgotten_and_lies_are_noticed() -> None:
     side = Reliable()
     for message in (b"a", b"b", b"c"):
         side.send(message)
     side.confirm(2)
     assert side.kept == 1
-    assert side.after(0) == (3, (b"c",))
+    assert side.after(0) == (3, (b"c",), False)
     with pytest.raises(MessageError, match="only 3 were sent"):
         side.confirm(4)

@@ -10,12 +10,20 @@ KINDS = {UP: "Up", DOWN: "Down"}
 NUMBERS = st.integers(0, (1 << 64) - 1)
 
 
-@given(st.sampled_from([UP, DOWN]), NUMBERS, NUMBERS, st.lists(st.binary(max_size=300), max_size=3))
-def test_the_bytes_are_those_of_protobuf(field: int, number: int, received: int, parts: list[bytes]) -> None:
-    data = message_class("Data")(number=number, received=received, message=b"".join(parts))
-    sealed = seal(field, number, received, tuple(parts))
+@given(
+    st.sampled_from([UP, DOWN]),
+    NUMBERS,
+    NUMBERS,
+    st.lists(st.binary(max_size=300), max_size=3),
+    st.booleans(),
+)
+def test_the_bytes_are_those_of_protobuf(
+    field: int, number: int, received: int, parts: list[bytes], more: bool
+) -> None:
+    data = message_class("Data")(number=number, received=received, message=b"".join(parts), more=more)
+    sealed = seal(field, number, received, tuple(parts), more)
     assert sealed == message_class(KINDS[field])(data=data).SerializeToString()
-    assert opener(field, KINDS[field])(sealed) == Packet(number, received, memoryview(b"".join(parts)))
+    assert opener(field, KINDS[field])(sealed) == Packet(number, received, memoryview(b"".join(parts)), more)
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))

@@ -1,29 +1,33 @@
-import math
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import MessageError
-from cutlayer.tasks import classification as labels
 from cutlayer.wire.loopback import Loopback
+from cutlayer.wire.messages.named import Named, join_named, split_named
 from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.types import (
     TYPES,
     Ask,
+    Backward,
     BeginStep,
     Combine,
     Evaluate,
+    Forward,
     Gradient,
+    InputGradients,
     Labels,
+    Leave,
     Message,
+    Outputs,
     Placeholder,
+    Rejected,
     Report,
     Scores,
     Share,
     Smashed,
     State,
+    Sums,
     SyncDown,
     SyncUp,
 )
@@ -43,6 +47,13 @@ EXAMPLES: list[Message] = [
     State(7, b"safetensors"),
     Placeholder(7),
     Combine(7, Combine.pack_weights({0: 0.25, 2: 0.75}), 1, 2, 0.1, False, 0),
+    Sums(0, Sums.pack_values((12.5, 7.0)), 100),
+    Forward(7, Forward.pack_tensors([Named("inputs", Kind.SMASHED, b"frame")]), 2**62, True, False),
+    Outputs(7, Outputs.pack_tensors([Named("outputs", Kind.SMASHED, b"frame")]), 0.5),
+    Backward(7, Backward.pack_tensors([Named("outputs", Kind.GRADIENTS, b"frame")]), 2**62, 0.5),
+    InputGradients(7, InputGradients.pack_tensors([Named("inputs", Kind.GRADIENTS, b"frame")])),
+    Rejected(7, b"why"),
+    Leave(0),
 ]
 
 
@@ -86,20 +97,13 @@ def test_weights_keep_their_order_and_are_checked() -> None:
             _ = Combine(1, body, 0, 0, 0.1, True, 2).weights
 
 
-@given(st.integers(1, 1000), st.data())
-def test_labels_take_the_fewest_whole_bits(classes: int, data: st.DataObject) -> None:
-    given_ = data.draw(st.lists(st.integers(0, classes - 1), max_size=50))
-    packed = labels.pack(np.array(given_, dtype=np.int64), classes)
-    bits = max(1, math.ceil(math.log2(classes)))
-    assert len(packed) == math.ceil(len(given_) * bits / 8)
-    assert labels.unpack(packed, len(given_), classes).tolist() == given_
-
-
-def test_labels_from_others_are_checked() -> None:
-    with pytest.raises(MessageError, match="take 2 bytes"):
-        labels.unpack(b"\x00", 4, 10)
-    with pytest.raises(MessageError, match="classes 0 to 9"):
-        labels.unpack(b"\xf0", 2, 10)
+def test_sums_keep_every_bit_and_are_whole_numbers_of_bytes() -> None:
+    values = (0.1, -3.0, 2.0**60)
+    message = Sums(1, Sums.pack_values(values), 5)
+    assert len(message.body) == 24
+    assert message.values == values
+    with pytest.raises(MessageError, match="23 bytes are no list of numbers"):
+        _ = Sums(1, message.body[:-1], 5).values
 
 
 def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:
@@ -126,3 +130,49 @@ def test_loopback_delivers_bytes_in_order_and_counts_them() -> None:
     assert counted[f"down/{Kind.CONTROL}"] == 2 * begin.size
     with pytest.raises(MessageError, match="too many"):
         loopback.receive(1)
+
+
+NAMED = [
+    Named("inputs", Kind.SMASHED, b"frame"),
+    Named("mask", Kind.LABELS, b""),
+    Named("y", Kind.LABELS, b"12"),
+]
+
+
+def test_named_tensors_survive_their_bytes_and_count_by_kind() -> None:
+    assert split_named(join_named(NAMED)) == NAMED
+    assert split_named(join_named([])) == []
+    message = Forward(0, Forward.pack_tensors(NAMED), 1, True, True)
+    assert message.tensors == NAMED
+    sizes = message.sizes()
+    assert (sizes[Kind.SMASHED], sizes[Kind.LABELS]) == (5, 2)
+    assert sum(sizes.values()) == len(message.body)
+
+
+@given(st.data())
+def test_damaged_tables_of_tensors_are_refused_or_read(data: st.DataObject) -> None:
+    body = bytearray(join_named(NAMED))
+    for _ in range(data.draw(st.integers(1, 3))):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(body[: data.draw(st.integers(1, len(body)))])
+    try:
+        found = split_named(damaged)
+    except MessageError:
+        return
+    assert sum(len(entry.data) for entry in found) < len(damaged)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\0",
+        b"\xff",
+        join_named([NAMED[0]]) + b"x",
+        join_named([NAMED[0]])[:-1],
+        join_named([NAMED[0], NAMED[0]]),
+        join_named([NAMED[0]]).replace(b"inputs", b"\xff" * 6),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(body: bytes) -> None:
+    with pytest.raises(MessageError):
+        split_named(body)

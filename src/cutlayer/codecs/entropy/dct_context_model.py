@@ -30,13 +30,20 @@ Array = NDArray[Any]
 
 
 def fit_dct_model(
-    levels: Array, shape: SectionShape, n_levels: int, cost: Callable[[ContextModel], float]
+    levels: Array,
+    shape: SectionShape,
+    n_levels: int,
+    cost: Callable[[ContextModel], float],
+    parents: tuple[int, ...] = PARENTS,
 ) -> ContextModel:
-    """Fit weights and constants by least squares, and choose the gain of least `cost`."""
+    """Fit weights and constants by least squares, and choose the gain of least `cost`.
+
+    `parents`: how many channels back the parents are.
+    """
     whole = shape.d // shape.sample
     a = levels.reshape(whole, shape.channels, shape.height, shape.width) >> level_shift(n_levels)
     a = a[:: max(1, whole * shape.sample // _FIT_ELEMENTS)]
-    features, positions = _features(a), a.shape[0] * shape.height * shape.width
+    features, positions = _features(a, parents), a.shape[0] * shape.height * shape.width
     moments = np.zeros((shape.channels, features.shape[1], features.shape[1]))
     total = np.zeros(features.shape[:2])
     for i in range(0, positions, _POSITIONS):
@@ -49,31 +56,31 @@ def fit_dct_model(
     weights = solve(pooled[None, :-1, :-1], pooled[None, :-1, -1])[0]
     expected = total / positions
     constants = expected[:, -1] - sum(w * expected[:, i] for i, w in enumerate(weights))
-    models = (_model(gain * weights, gain * constants) for gain in GAINS)
+    models = (_model(gain * weights, gain * constants, parents) for gain in GAINS)
     return min(models, key=cost)
 
 
-def _features(a: Array) -> Array:
+def _features(a: Array, parents: tuple[int, ...]) -> Array:
     """Features for the fit: from (samples, channels, height, width) to (channels, features, positions).
 
     The features are the neighbours, the parents, and last the level itself.
     """
     samples, channels, height, width = a.shape
     padded = np.pad(a, ((0, 0), (0, 0), (1, 0), (1, 1)))
-    out = np.zeros((channels, NEIGHBOURS + len(PARENTS) + 1, samples, height, width), np.float32)
+    out = np.zeros((channels, NEIGHBOURS + len(parents) + 1, samples, height, width), np.float32)
     for i, (y, x) in enumerate(((1, 0), (0, 1), (0, 0), (0, 2))):  # left, above, above left, above right
         out[:, i] = padded[:, :, y : y + height, x : x + width].swapaxes(0, 1)
-    for i, back in enumerate(PARENTS):
+    for i, back in enumerate(parents):
         out[back:, NEIGHBOURS + i] = a[:, : channels - back].swapaxes(0, 1)
     out[:, -1] = a.swapaxes(0, 1)
     return out.reshape(channels, out.shape[1], -1)
 
 
-def _model(weights: Array, constants: Array) -> ContextModel:
+def _model(weights: Array, constants: Array, parents: tuple[int, ...]) -> ContextModel:
     channels = len(constants)
     row = quantize_weights(weights)
     # A weight of 0 means no parent. A parent before channel 0 does not exist.
-    back = np.where(row[NEIGHBOURS:] != 0, PARENTS, 0)
+    back = np.where(row[NEIGHBOURS:] != 0, np.array(parents, np.int64), 0)
     return ContextModel(
         np.concatenate(
             [quantize_weights(constants)[:, None], np.tile(row[:NEIGHBOURS], (channels, 1))], axis=1

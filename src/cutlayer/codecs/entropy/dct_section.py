@@ -198,16 +198,16 @@ def read_any_section(
     start: int,
     shape: SectionShape,
     levels: int,
-    mean: bool,
+    rounding: str,
     values: int,
     signed: bool,
     kernels: Kernels,
 ) -> Callable[[Tensor], None]:
     """Like `read_section`, for a section of elements or of DCT coefficients."""
     if reader.data[:1] != bytes([DCT]):
-        return read_section(reader, frame, start, shape, levels, mean, values, signed, kernels)
+        return read_section(reader, frame, start, shape, levels, rounding, values, signed, kernels)
     reader.byte()
-    if not mean or not dct_applies(shape):
+    if rounding != "mean" or not dct_applies(shape):
         raise malformed(
             f"planes of {shape.height} x {shape.width} in {shape.channels} channels are transformed"
         )
@@ -219,7 +219,7 @@ def read_any_section(
         raise malformed("an entry of a rotation is not above -1")
     inner = coefficient_shape(shape)
     limits = (MAX_COEFFICIENT_BITS, MAX_STEP)
-    dequantize = read_section(reader, frame, start, inner, levels, True, values, True, kernels, *limits)
+    dequantize = read_section(reader, frame, start, inner, levels, "mean", values, True, kernels, *limits)
 
     def inverse(out: Tensor) -> None:
         y = kernels.empty_like(out, inner.d)
@@ -238,5 +238,5 @@ def squared_error(
     start = section.at
     out = kernels.empty_like(x, count(x))
     body, levels = ByteReader(section.take(size)), encoded[1]
-    read_any_section(body, encoded[0], start, shape, levels, True, values, signed, kernels)(out)
+    read_any_section(body, encoded[0], start, shape, levels, "mean", values, signed, kernels)(out)
     return kernels.ems_energy(x - out)

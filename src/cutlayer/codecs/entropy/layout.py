@@ -19,8 +19,8 @@ ACTIVITIES = 16  # values of an element's activity, where reconstruction points 
 MAX_LEVELS = 127
 UNITS_PER_STEP = 64  # magnitudes are measured in fixed point, in 1/64 of a step
 MAX_STEP = 2.0**120  # the largest level of the largest step must still be a float32
-# The first byte of a section: how its mask is coded, or that it holds DCT coefficients.
-STORED, CODED, DCT = 0, 1, 2
+# The first byte of a section: how its mask is coded, or that it holds DCT coefficients or tokens.
+STORED, CODED, DCT, TOKENS = 0, 1, 2, 3
 # Rows of weights in a context model: one; one for each channel; one, with a constant for each channel.
 ONE_ROW, ROW_PER_CHANNEL, SHARED_WEIGHTS = 0, 1, 2
 
@@ -60,19 +60,22 @@ class SectionHeader:
 
     levels: int
     tops: int  # number of top values
-    low: int  # the smallest top magnitude, as bits of its type
+    low: int  # the smallest top magnitude, as bits of its type; with stochastic rounding, in steps
     width: int  # bits of a top value's distance from `low`
     points: ReconstructionPoints | None  # None: levels are equal parts of the smallest top value, as in `ms`
     model: ContextModel | None  # None: the mask is stored, not entropy-coded
     tables: FrequencyTables | None
     words: tuple[int, ...] = ()  # 16-bit words of each rANS block, its states included
+    stochastic: bool = False  # levels decode to multiples of the step: only the step is stored, no points
 
     def to_bytes(self) -> bytes:
         """The header as it travels."""
         out = bytearray([CODED if self.model else STORED, self.levels])
         out += varint(self.tops) + varint(self.low)
         out.append(self.width)
-        if self.points:
+        if self.points and self.stochastic:
+            out += struct.pack("<f", self.points.step)
+        elif self.points:
             out += struct.pack("<fB", self.points.step, len(self.points.offsets))
             out += self.points.offsets.astype(np.int8).tobytes()
         if self.model and self.tables:
@@ -166,30 +169,47 @@ def parse_header(
     reader: ByteReader,
     shape: SectionShape,
     max_levels: int,
-    mean: bool,
+    rounding: str,
     max_bits: int,
     max_step: float = MAX_STEP,
 ) -> SectionHeader:
     """Read and check the header of a section; the reader then stands at its streams.
 
-    `mean`: there are reconstruction points (rounding `mean`). `max_bits`: the largest value, as bits.
+    `max_bits`: the largest value, as bits.
     """
+    stochastic = rounding == "stochastic"
     coding, levels = reader.byte(), reader.byte()
     if coding > CODED or not 1 <= levels <= max_levels:
         raise malformed(f"coding {coding} with {levels} levels")
     tops = reader.varint(shape.d)
     low = reader.varint(max_bits)
     width = reader.byte()
-    if tops == 0 or width > max_bits.bit_length():
+    if (tops == 0 and not stochastic) or width > max_bits.bit_length():
         raise malformed(f"{tops} top values of {width} bits")
-    points = _points(reader, levels, max_step) if mean else None
+    points = None
+    if stochastic:
+        points = _multiples(reader, levels, max_step)
+    elif rounding == "mean":
+        points = _points(reader, levels, max_step)
     if coding == STORED:
-        return SectionHeader(levels, tops, low, width, points, None, None)
+        return SectionHeader(levels, tops, low, width, points, None, None, stochastic=stochastic)
     model = _model(reader, shape.channels)
     tables = _tables(reader, levels + 1)
     # Each lane has a state of two words, and no element takes more than one word.
     words = tuple(reader.varints(shape.blocks, 2 * shape.lanes + shape.d))
-    return SectionHeader(levels, tops, low, width, points, model, tables, words)
+    return SectionHeader(levels, tops, low, width, points, model, tables, words, stochastic)
+
+
+def multiples(step: float, levels: int) -> ReconstructionPoints:
+    """The points of stochastic rounding: levels decode to multiples of the step."""
+    return ReconstructionPoints(float(np.float32(step)), np.zeros((1, levels), np.int8))
+
+
+def _multiples(reader: ByteReader, levels: int, max_step: float) -> ReconstructionPoints:
+    (step,) = struct.unpack("<f", reader.take(4))
+    if not 0 < step < max_step:
+        raise malformed(f"a step of {step}")
+    return multiples(step, levels)
 
 
 def _points(reader: ByteReader, levels: int, max_step: float) -> ReconstructionPoints:

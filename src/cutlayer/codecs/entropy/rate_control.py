@@ -26,6 +26,13 @@ def with_levels(writer: SectionWriter, levels: int, rounding: str) -> bytes:
     return writer.section(writer.mask_from(levels, found), None)
 
 
+def with_step(writer: SectionWriter, step: float) -> Encoded:
+    """Encode with a given step; one that would make more than the most levels is enlarged."""
+    if writer.topmin == 0:
+        return _smallest(writer)
+    return _encode(writer, writer.mask_at(max(step, writer.topmin / (MAX_LEVELS - 0.5))))
+
+
 def within_bytes(writer: SectionWriter, budget: int) -> Encoded:
     """The section of least error in at most `budget` bytes; if none is found, the smallest section."""
     if writer.topmin == 0 or budget <= 0:
@@ -62,7 +69,7 @@ def within_error(writer: SectionWriter, bound: float) -> Encoded | None:
         return None
     low, high = _step_range(writer)
     # The search is over u = -log(step), so that the error falls.
-    found, slope = _secant_search(
+    found, slope = secant_search(
         lambda u: math.log(max(1e-300, writer.estimate_error(math.exp(-u)))),
         math.log(bound * (1 - _TOLERANCE)),
         (-high, -low),
@@ -132,12 +139,17 @@ def _step_for_bytes(writer: SectionWriter, budget: float) -> tuple[float, float]
     known = math.log(writer.first_step)
     guess = known + (size(known) - math.log(budget)) / 0.8
     low, high = _step_range(writer)
-    at, slope = _secant_search(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
+    at, slope = secant_search(size, math.log(budget), (low, high), min(max(guess, low), high), -0.8)
     return math.exp(at), slope
 
 
-def _secant_search(
-    value: Callable[[float], float], target: float, within: tuple[float, float], first: float, slope: float
+def secant_search(
+    value: Callable[[float], float],
+    target: float,
+    within: tuple[float, float],
+    first: float,
+    slope: float,
+    tolerance: float = _TOLERANCE,
 ) -> tuple[float, float]:
     """Where a falling function comes closest to the target without exceeding it, and its slope there.
 
@@ -150,12 +162,12 @@ def _secant_search(
     for i in range(3 * _TRIES):
         found = value(at)
         known.append((at, found))
-        if target - _TOLERANCE <= found <= target or high - low < 1e-3:
+        if target - tolerance <= found <= target or high - low < 1e-3:
             break
         low, high = (max(low, at), high) if found > target else (low, min(high, at))
         if len(known) > 1 and at != known[-2][0]:
             secant = (found - known[-2][1]) / (at - known[-2][0])
             slope = secant if secant < -0.05 else slope
-        guess = at + (target - _TOLERANCE / 2 - found) / slope
+        guess = at + (target - tolerance / 2 - found) / slope
         at = guess if low < guess < high and i < _TRIES else (low + high) / 2
     return min((t for t, v in known if v <= target), default=high), slope

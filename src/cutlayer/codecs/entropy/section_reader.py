@@ -15,6 +15,8 @@ from cutlayer.codecs.tensors import Tensor
 
 MAX_FINITE_BITS = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
 
+MAX_STEPS = 1 << 23  # the largest top value of stochastic rounding, in steps
+
 Array = NDArray[Any]
 
 
@@ -24,7 +26,7 @@ def read_section(
     start: int,
     shape: SectionShape,
     levels: int,
-    mean: bool,
+    rounding: str,
     values: int,
     signed: bool,
     kernels: Kernels,
@@ -36,13 +38,18 @@ def read_section(
     The section's bytes are in `reader`, and begin at `start` in the frame. No top value may exceed `max_bits`
     (the bits of each type of values), and no step `max_step`.
     """
-    header = parse_header(reader, shape, levels, mean, max_bits[values], max_step)
+    stochastic = rounding == "stochastic"
+    most = MAX_STEPS if stochastic else max_bits[values]
+    header = parse_header(reader, shape, levels, rounding, most, max_step)
     width = header.width + signed
     raw = _bit_stream(reader, frame, start, header.tops, width, kernels)
     code = raw >> 1 if signed else raw
-    if int(code.max()) + header.low > max_bits[values]:
+    if header.tops and int(code.max()) + header.low > most:
         raise malformed("a top value is too large, infinite or not a number")
-    tops = as_floats(code + header.low, values)
+    if stochastic and header.points:
+        tops = _in_steps(code + header.low, header, header.points.step)
+    else:
+        tops = as_floats(code + header.low, values)
     if signed:
         tops = np.where(raw & 1 > 0, -tops, tops)
     found = _levels(reader, frame, start, header, shape, kernels)
@@ -55,6 +62,17 @@ def read_section(
         raise malformed("bytes follow its end")
     table = _reconstruction_values(header, values)
     return lambda out: kernels.ems_dequantize(found, shape, table, offsets, tops, signs, out)
+
+
+def _in_steps(levels: Array, header: SectionHeader, step: float) -> Array:
+    """The top values of stochastic rounding: their levels times the step, in float32."""
+    if header.tops and header.low < header.levels:
+        raise malformed("a top value is a level that needs no mark")
+    with np.errstate(over="ignore"):
+        tops: Array = levels.astype(np.float32) * np.float32(step)
+    if not np.isfinite(tops).all():
+        raise malformed("a top value is infinite")
+    return tops
 
 
 def _bit_stream(reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Array:

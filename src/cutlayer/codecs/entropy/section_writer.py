@@ -60,6 +60,7 @@ class SectionWriter:
     # A model fitted to the trial rows codes these better than the others, by about so many bits for each
     # weight.
     overfit_bits = 2.0
+    stochastic = False  # whether levels decode to multiples of the step
 
     def __init__(
         self, x: Tensor, top: Any, row: int, values: int, signed: bool, shape: SectionShape, kernels: Kernels
@@ -218,9 +219,9 @@ class SectionWriter:
     def section(self, mask: Mask, points: ReconstructionPoints | None) -> bytes:
         """The section's bytes. The mask is entropy-coded or stored, whichever is smaller."""
         coded, words = self.kernels.ems_rans_encode(mask.levels, mask.contexts, self.shape, mask.tables)
-        header = SectionHeader(
-            mask.n_levels, self.count, self.low, self.width, points, mask.model, mask.tables, tuple(words)
-        )
+        tops = (self.count, self.low, self.width)
+        coding = (mask.model, mask.tables, tuple(words))
+        header = SectionHeader(mask.n_levels, *tops, points, *coding, self.stochastic)
         first, width = header.to_bytes(), mask.n_levels.bit_length()
         excess = len(first) + len(coded) - -(-self.shape.d * width // 8)  # over a stored mask
         if excess >= 0 and excess >= len(plain := replace(header, model=None).to_bytes()):

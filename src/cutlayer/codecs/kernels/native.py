@@ -12,6 +12,7 @@ from cutlayer import _native as _n
 from cutlayer.codecs.kernels import native_dct as _dct
 from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
+from cutlayer.codecs.kernels import native_stochastic as _stochastic
 from cutlayer.codecs.kernels import threads
 from cutlayer.codecs.kernels.native_memory import address
 from cutlayer.codecs.tensors import Tensor
@@ -34,6 +35,9 @@ ems_squared_error = _ems.ems_squared_error
 ems_fit_weights = _ems.ems_fit_weights
 ems_dct_forward = _dct.ems_dct_forward
 ems_dct_inverse = _dct.ems_dct_inverse
+ems_quantize_stochastically = _stochastic.ems_quantize_stochastically
+ems_stochastic_tops = _stochastic.ems_stochastic_tops
+random_words = _stochastic.random_words
 ems_quantize = _ems.ems_quantize
 ems_pack_bits = _ems.ems_pack_bits
 ems_dequantize = _ems.ems_dequantize

@@ -38,6 +38,11 @@ from cutlayer.codecs.reference.km import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.ms import ms_decode, ms_encode
 from cutlayer.codecs.reference.qu import qu_decode, qu_encode, ranges
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
+from cutlayer.codecs.reference.stochastic import (
+    ems_quantize_stochastically,
+    ems_stochastic_tops,
+    random_words,
+)
 from cutlayer.codecs.reference.topk import select_top
 
 __all__ = [
@@ -59,10 +64,12 @@ __all__ = [
     "ems_pack_signs",
     "ems_quantize",
     "ems_quantize_evenly",
+    "ems_quantize_stochastically",
     "ems_rans_decode",
     "ems_rans_encode",
     "ems_sample_offsets",
     "ems_squared_error",
+    "ems_stochastic_tops",
     "ems_top_values",
     "ems_unpack_bits",
     "km_decode",
@@ -74,6 +81,7 @@ __all__ = [
     "put_bytes",
     "qu_decode",
     "qu_encode",
+    "random_words",
     "ranges",
     "seal",
     "select_top",

@@ -1,11 +1,12 @@
 """`cutlayer codecs`: the codecs and their parameters."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.options import AsJson
+from cutlayer.errors import CutlayerError
 
 
 def register(app: typer.Typer) -> None:
@@ -37,7 +38,7 @@ def codecs(
                 "name": cls.name,
                 "advice": cls.advice,
                 "parameters": {
-                    key: {"default": f.default, "allowed": p.describe(), "help": p.help}
+                    key: {"default": _used(cls, key, f.default), "allowed": p.describe(), "help": p.help}
                     for key, (f, p) in parameters(cls).items()
                 },
             }
@@ -46,6 +47,16 @@ def codecs(
         show.print_json(rows)
         return
     for cls in chosen:
-        cells = [[key, f.default, p.describe(), p.help] for key, (f, p) in parameters(cls).items()]
+        cells = [
+            [key, _used(cls, key, f.default), p.describe(), p.help] for key, (f, p) in parameters(cls).items()
+        ]
         columns = ["parameter", "default", "allowed", "meaning"]
         show.console().print(show.table(f"{cls.name}: {cls.advice}", columns, cells, text=4))
+
+
+def _used(cls: Any, key: str, declared: Any) -> Any:
+    """The value that a codec without parameters has: `ems` alone is `ems:bpe=1.0`, whatever is declared."""
+    try:
+        return getattr(cls(), key)
+    except (CutlayerError, TypeError):  # one of another package that cannot do without parameters
+        return declared

@@ -1,5 +1,8 @@
 """`cutlayer encode`, `decode` and `inspect`: frames in files."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -7,6 +10,7 @@ import typer
 from cutlayer.commands import show
 from cutlayer.commands.codecs.options import FrameFile, TensorFile, TensorName
 from cutlayer.commands.options import AsJson, Flag, Overwrite
+from cutlayer.errors import FrameError
 
 
 def register(app: typer.Typer) -> None:
@@ -25,6 +29,8 @@ def encode(
     force: Overwrite = False,
 ) -> None:
     """Encode a tensor from a file as a frame.
+
+    The frame tells its codec, shape and type: whoever has it can decode it.
 
     \b
     Example:
@@ -66,6 +72,8 @@ def decode(
 ) -> None:
     """Decode a frame into a file.
 
+    The frame says how it was encoded. A damaged one is refused.
+
     \b
     Example:
       cutlayer decode features.cut features.npy
@@ -75,7 +83,9 @@ def decode(
     from cutlayer.commands.codecs.arrays import read_bytes, write_tensor
 
     limit = DEFAULT_LIMIT if max_elements is None else max_elements
-    x = decode_frame(read_bytes(source), max_elements=limit)
+    data = read_bytes(source)
+    with _named(source):
+        x = decode_frame(data, max_elements=limit)
     write_tensor(target, x, force=force)
     show.say(f"{target}: {tuple(x.shape)} {str(x.dtype).removeprefix('torch.')}")
 
@@ -86,6 +96,8 @@ def inspect(
 ) -> None:
     """Show the header of a frame without decoding it.
 
+    Codec, shape, type and size, as the frame has them.
+
     \b
     Example:
       cutlayer inspect features.cut
@@ -93,9 +105,11 @@ def inspect(
     from cutlayer.codecs import inspect as inspect_frame
     from cutlayer.commands.codecs.arrays import read_bytes
 
-    info = inspect_frame(read_bytes(source))
+    data = read_bytes(source)
+    with _named(source):
+        info = inspect_frame(data)
     rows = {
-        "codec": info.codec,
+        "codec": info.codec if info.known else f"{info.codec} (unknown here)",
         "shape": list(info.shape),
         "dtype": str(info.dtype).removeprefix("torch."),
         "signed": info.signed,
@@ -109,3 +123,12 @@ def inspect(
         return
     for name, value in rows.items():
         typer.echo(f"{name.replace('_', ' '):18}{value}")
+
+
+@contextmanager
+def _named(source: Path) -> Iterator[None]:
+    """Say which file has the bytes that are no frame."""
+    try:
+        yield
+    except FrameError as error:
+        raise type(error)(f"{source}: {error}") from error

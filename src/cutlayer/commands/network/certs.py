@@ -9,17 +9,18 @@ from typing import Annotated
 import typer
 
 from cutlayer.commands import show
+from cutlayer.commands.help import Program
 from cutlayer.commands.options import AsJson, Flag, Overwrite
 from cutlayer.imports import need
 
 Dir = Annotated[Path, Flag("--dir", help="the folder of the files")]
 Days = Annotated[int, Flag(help="how long the certificate is valid", min=1, max=36500)]
-Names = Annotated[list[str], typer.Argument(help="the names of clients")]
+Names = Annotated[list[str], typer.Argument(help="the names of clients", metavar="NAME")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
-    group = typer.Typer(
+    group = Program(
         help="Make certificates and tokens for server and clients.",
         epilog="Try: cutlayer certs ca, then: cutlayer certs server localhost",
         no_args_is_help=True,
@@ -31,6 +32,9 @@ def register(app: typer.Typer) -> None:
 
 def ca(directory: Dir = Path("certs"), days: Days = 3650, force: Overwrite = False) -> None:
     """Make a private CA: ca.pem for everybody, ca.key for nobody.
+
+    Whoever has ca.key can make certificates that clients trust: keep it off
+    the machines that train.
 
     \b
     Example:
@@ -49,6 +53,8 @@ def server(
     force: Overwrite = False,
 ) -> None:
     """Make the server's certificate: server.pem and server.key.
+
+    It is valid for the names and addresses by which clients reach the server.
 
     \b
     Examples:
@@ -110,6 +116,8 @@ def show_(
     file: Annotated[Path, typer.Argument(help="a certificate (.pem)")], as_json: AsJson = False
 ) -> None:
     """Show whose a certificate is, for which names, and until when.
+
+    Nothing is changed, and no key is read.
 
     \b
     Example:

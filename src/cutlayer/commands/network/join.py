@@ -11,7 +11,7 @@ from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, ClientCredentials
 from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
-from cutlayer.commands.options import AllowModel, DataRoot, Flag, Quiet
+from cutlayer.commands.options import AllowModel, AllowTask, DataRoot, Flag, Quiet
 from cutlayer.commands.threads import use_threads
 from cutlayer.errors import ConfigError
 from cutlayer.imports import need
@@ -47,7 +47,12 @@ def join(
         str | None,
         Flag(help="this client's bounds of the rate, if the run has --rate auto, as auto:max=2"),
     ] = None,
+    device: Annotated[str, Flag(help="where this client computes: cpu, cuda, cuda:1 or mps")] = "cpu",
     allow_model: AllowModel = None,
+    allow_task: AllowTask = None,
+    lazy: Annotated[
+        bool, Flag("--lazy", help="read samples from their files as they are needed, not all at once")
+    ] = False,
     credentials: ClientCredentials,
     number: Annotated[
         int | None,
@@ -83,9 +88,9 @@ def join(
     """Take part in a run as a client.
 
     The settings come from the server (`cutlayer serve`); the data stay here. A
-    model that is not built in is imported only with --allow-model. A lost
-    connection is made again, for as long as --retry says. Ctrl-C leaves the
-    run; the same command takes part again.
+    model that is not built in is imported only with --allow-model, a task only
+    with --allow-task. A lost connection is made again, for as long as --retry
+    says. Ctrl-C leaves the run; the same command takes part again.
 
     \b
     Examples:
@@ -106,8 +111,11 @@ def join(
     participant: Participates
     gloo: Any = None
     if half is not None:
-        if whole or rate is not None or cache is not None or allow_model:
-            raise ConfigError("--whole, --rate, --cache and --allow-model need PyTorch; leave them out")
+        if whole or lazy or allow_model or allow_task or device != "cpu" or (rate, cache) != (None, None):
+            raise ConfigError(
+                "--whole, --rate, --cache, --lazy, --device, --allow-model and --allow-task need PyTorch; "
+                "leave them out"
+            )
         from cutlayer.device.participant import OnnxParticipant
 
         participant = OnnxParticipant(half, data, threads or 1)
@@ -126,6 +134,9 @@ def join(
             cache=None if cache is None else str(cache),
             rate=rate,
             allow_models=allow_model or (),
+            allow_tasks=allow_task or (),
+            lazy=lazy,
+            device=device,
         )
         gloo = Gloo(allreduce_listen, insecure=credentials.insecure)
     bar = _StepBar(quiet)

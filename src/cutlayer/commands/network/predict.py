@@ -95,6 +95,11 @@ def predict(
         side = open_run(run, checkpoint, messages(quiet=False))
     else:
         side = ClientSide.load(run, checkpoint, allowed)
+    if not side.data_spec.form.classed:
+        raise ConfigError(
+            "predict says which class a sample has, and this model was trained for another task; its outputs "
+            "come from Predictor and RemoteModel (`logits`) in Python"
+        )
     if source is None:  # what the run was tested on
         if not run.is_dir():
             raise ConfigError(f"{run}: an exported half comes without data; say which with --data")

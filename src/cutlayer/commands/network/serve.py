@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,12 +10,18 @@ import typer
 from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, Names, ServerCredentials, in_order
 from cutlayer.commands.network.monitoring import Log, MetricsPort, event_log, messages, silence_grpc
-from cutlayer.commands.network.serve_options import AggregatorOptions, LimitOptions, StragglerOptions
+from cutlayer.commands.network.serve_options import (
+    AggregatorOptions,
+    DashboardOptions,
+    LimitOptions,
+    StragglerOptions,
+)
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import Flag, RunOutput, Threads
 from cutlayer.commands.runs.model_check import threads_for_training
 from cutlayer.commands.runs.settings import RunSettings
 from cutlayer.commands.runs.show_result import show_result
+from cutlayer.commands.trackers import tracked
 from cutlayer.imports import need
 
 
@@ -40,6 +47,7 @@ def serve(
     aggregator: AggregatorOptions,
     stragglers: StragglerOptions,
     limits: LimitOptions,
+    page: DashboardOptions,
     metrics: MetricsPort = None,
     log: Log = None,
     threads: Threads = None,
@@ -56,6 +64,8 @@ def serve(
       # On one machine; run the second line three times, in other terminals
       cutlayer serve --clients 3 --codec ms:ratio=0.99,bits=2 --epochs 5
       cutlayer join 127.0.0.1:50551 --data digits --whole
+      # Watch it in the browser, at http://127.0.0.1:8080
+      cutlayer serve --clients 3 --dashboard 8080
       # Between machines; go on without clients that take more than 20 s
       cutlayer serve my.toml --listen 0.0.0.0:50551 \\
           --cert server.pem --key server.key --tokens tokens.txt \\
@@ -78,7 +88,10 @@ def serve(
     refuse_existing_run(config.output.dir, output.resume)
     threads_for_training(threads, config)
     tell = messages(quiet=False)
-    with event_log(log):
+    directory = Path(config.output.dir)
+    with event_log(log), page.shown(directory, credentials.cert, credentials.key) as url:
+        if url is not None:
+            tell(f"dashboard: {url}")
         counted = None if metrics is None else Metrics()
         if counted is not None and metrics is not None:
             tell(f"metrics: http://127.0.0.1:{counted.serve(metrics)}/metrics")
@@ -100,7 +113,14 @@ def serve(
             ready,
         )
         try:
-            result = serve_run(config, listening, progress=progress.display(display), resume=output.resume)
+            with tracked(output.tracker, config) as listeners:
+                result = serve_run(
+                    config,
+                    listening,
+                    progress=progress.display(display),
+                    resume=output.resume,
+                    listeners=listeners,
+                )
         except KeyboardInterrupt:
             tell(f"stopped; to continue: cutlayer serve --resume --out {config.output.dir}")
             raise typer.Exit(130) from None

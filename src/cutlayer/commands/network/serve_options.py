@@ -1,7 +1,9 @@
-"""Options of `cutlayer serve` alone: lost clients, limits, and a separate aggregator."""
+"""Options of `cutlayer serve` alone: lost clients, limits, a separate aggregator, and the dashboard."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -91,3 +93,35 @@ class AggregatorOptions:
             insecure=insecure,
         )
         return self.aggregator, credentials
+
+
+@dataclass(frozen=True)
+class DashboardOptions:
+    """The page that shows the run while it trains."""
+
+    dashboard: Annotated[
+        str | None,
+        Flag(help="show the run in the browser, on this port of loopback", metavar="[HOST:]PORT"),
+    ] = None
+    dashboard_tokens: Annotated[
+        Path | None, Flag(help="beyond loopback: the file of tokens of those who may look")
+    ] = None
+
+    @contextmanager
+    def shown(self, directory: Path, cert: Path | None, key: Path | None) -> Iterator[str | None]:
+        """Show the run for the time of the block; gives the page's address, None without a page."""
+        if self.dashboard is None:
+            yield None
+            return
+        from cutlayer.dashboard.child_process import dashboard_process
+        from cutlayer.dashboard.http_server import Place
+        from cutlayer.imports import need
+
+        for module in ("starlette", "uvicorn"):
+            need(module, "the dashboard", "dashboard")
+        place = Place.parse(self.dashboard, cert, key, self.dashboard_tokens)
+        if place.local:
+            # The certificate is for the names by which others reach this machine.
+            place = Place(place.address, tokens=self.dashboard_tokens)
+        with dashboard_process(directory, place) as url:
+            yield url

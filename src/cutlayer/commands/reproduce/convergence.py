@@ -16,24 +16,32 @@ from cutlayer.commands.reproduce.options import (
     Json,
     Out,
     Root,
-    ScaleOption,
     Threads,
     show_result,
 )
 from cutlayer.errors import ConfigError
 from cutlayer.imports import need
-from cutlayer.reproduce.scales import Scale
+from cutlayer.reproduce.scales import GridScale
 
 if TYPE_CHECKING:
     from cutlayer.reproduce.policies import Policy
 
+ScaleOption = Annotated[
+    GridScale,
+    Flag(
+        "--scale",
+        help="smoke: seconds; laptop: real images, minutes a run; testbed: trained to the end, half an hour "
+        "a run; paper: for a GPU",
+    ),
+]
 Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
 Policies = Annotated[
     str,
     Flag(
         "--policies",
         help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-all, none-longer, ems-1-longer, "
-        "ems-longer, ems-all-longer or an installed codec; by default all of them",
+        "ems-longer, ems-all-longer or an installed codec; at scale testbed none, ems-100x, all-30x, ems, "
+        "ms-nearest, qu, sp; by default all of them",
         metavar="A,B",
     ),
 ]
@@ -81,7 +89,7 @@ def register(group: typer.Typer) -> None:
 
 def _add(group: typer.Typer, name: str, help: str) -> None:
     def command(
-        scale: ScaleOption = Scale.SMOKE,
+        scale: ScaleOption = GridScale.SMOKE,
         root: Root = DEFAULT_ROOT,
         out: Out = DEFAULT_OUT,
         cuts: Cuts = "shallow,medium,deep",
@@ -94,14 +102,16 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
         as_json: Json = False,
     ) -> None:
         need("pydantic", "training")
+        from cutlayer.reproduce.convergence.cross_evaluation import evaluate_all
         from cutlayer.reproduce.convergence.grid import grid
         from cutlayer.reproduce.convergence.grid_result import conclude
         from cutlayer.reproduce.convergence.process_pool import train_all
+        from cutlayer.training.progress_bar import progress_bar
 
         runs = grid(
             scale,
             out,
-            _chosen(policies, codec or []),
+            _chosen(scale, policies, codec or []),
             root=str(root),
             cuts=_words(cuts),
             seeds=_numbers(seeds),
@@ -109,6 +119,7 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
         )
         try:
             train_all(runs, jobs=jobs, threads=threads, quiet=as_json)
+            evaluate_all(out, root=str(root), bar=progress_bar(quiet=as_json), threads=threads)
         except KeyboardInterrupt:
             told = "stopped; every run is saved, and the same command goes on from there"
             show.say(told, stderr=True)
@@ -122,12 +133,13 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
     group.command(name, help=help)(command)
 
 
-def _chosen(policies: str, specs: list[str]) -> list[Policy]:
+def _chosen(scale: GridScale, policies: str, specs: list[str]) -> list[Policy]:
     """The rows of the grid: those that were asked for, and codecs by their specs."""
     from cutlayer.reproduce.convergence.grid import choose
-    from cutlayer.reproduce.policies import added, training_policies
+    from cutlayer.reproduce.policies import added, long_run_policies, training_policies
 
-    chosen = choose(training_policies(specs), _words(policies))
+    known = long_run_policies if scale == GridScale.TESTBED else training_policies
+    chosen = choose(known(specs), _words(policies))
     if policies and specs:
         chosen += [row for row in added(specs) if row not in chosen]
     return chosen

@@ -2,6 +2,7 @@
 
 import typer
 
+from cutlayer.commands.help import Program
 from cutlayer.commands.reproduce import bias as reproduce_bias
 from cutlayer.commands.reproduce import bounds as reproduce_bounds
 from cutlayer.commands.reproduce import convergence as reproduce_convergence
@@ -14,7 +15,7 @@ EXPERIMENTS = (reproduce_error, reproduce_bounds, reproduce_time, reproduce_bias
 
 def register(app: typer.Typer) -> None:
     """Add the group of commands."""
-    group = typer.Typer(
+    group = Program(
         name="reproduce",
         help="Reproduce the paper's figures, tables and theorems.",
         epilog="Try: cutlayer reproduce error --scale smoke",

@@ -11,7 +11,7 @@ import typer
 from cutlayer.commands import show
 from cutlayer.commands.options import AsJson, Flag, Threads
 from cutlayer.commands.runs.cuts import InputShape, ModelClasses, ModelWidth, meta, sample_shape
-from cutlayer.commands.runs.model_check import build_for
+from cutlayer.commands.runs.model_check import build_for, example
 from cutlayer.commands.threads import use_threads
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.imports import need
@@ -145,11 +145,10 @@ def _default_codecs() -> tuple[str, ...]:
 
 
 def _of_name(model: str, shape: str | None, width: int, classes: int, batch: int) -> _Subject:
-    import torch
 
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
-    inputs = torch.randn(batch, *sample, generator=torch.Generator().manual_seed(0))
+    inputs = example(model, sample, batch)
     told = (
         "errors on feature maps of an untrained model on random input; those of a trained model on real data "
         "compress otherwise: give a run"
@@ -158,6 +157,8 @@ def _of_name(model: str, shape: str | None, width: int, classes: int, batch: int
 
 
 def _of_run(directory: str, batch: int, root: str | None) -> _Subject:
+    import torch
+
     need("pydantic", "reading a run")
     from cutlayer.config.schema import from_mapping
     from cutlayer.protocol.build import prepare_data
@@ -168,7 +169,9 @@ def _of_run(directory: str, batch: int, root: str | None) -> _Subject:
     if root is not None:
         settings["data"]["root"] = root
     test = prepare_data(from_mapping(settings, directory)).test
-    inputs = run.data_spec.preprocess().test(test.images[:batch])
+    inputs = run.data_spec.preprocess().test(test.batch(torch.arange(min(batch, len(test))))[0])
+    if not isinstance(inputs, torch.Tensor):
+        raise ConfigError("advise needs a model with one input; this run's samples have several")
     name = f"run {Path(directory).name}"
     told = f"errors on feature maps of the {name} at step {run.step}, on {len(inputs)} test samples"
     return _Subject(name, run.model, inputs, run.data_spec.classes, told)

@@ -1,4 +1,4 @@
-"""`cutlayer compare`: accuracy against bytes, run by run."""
+"""`cutlayer compare`: metrics against bytes, run by run."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from cutlayer.report.run_summary import Summary
+    from cutlayer.tasks import Metric
+
+
+#: Kinds of tensors, up and down together, and the names of their columns.
+_KINDS = {"smashed": "smashed", "gradients": "gradients", "sync": "shared"}
 
 
 def register(app: typer.Typer) -> None:
@@ -24,22 +29,26 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="directories of runs", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="directories of runs, or folders of these", metavar="RUN")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Compare the accuracy and the traffic of runs.
+    """Compare the metrics and the traffic of runs.
 
-    Runs that are still going are shown as far as they are.
+    Runs that are still going are shown as far as they are. A folder of runs
+    stands for all of them.
 
     \b
     Examples:
       cutlayer compare runs/digits-dense runs/digits-sp runs/digits-ms
-      cutlayer compare runs/* --json
+      cutlayer compare runs --json
     """
     need("pydantic", "reading a run")
+    from cutlayer.report.find_results import find_runs
     from cutlayer.report.run_summary import summarize
 
-    found = [summarize(run) for run in runs]
+    found = [summarize(run) for run in find_runs(runs)]
     if as_json:
         show.print_json([summary.to_json() for summary in found])
         return
@@ -47,25 +56,38 @@ def compare(
 
 
 def comparison(runs: list[Summary]) -> Table:
-    """Accuracy against bytes. The error is that of the smashed data under the codec."""
+    """Metrics against bytes by kind. The error is that of the smashed data under the codec.
+
+    How many times smaller all traffic is compares with tensors as plain float32.
+    """
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
     rates = any(run.rate != "fixed" for run in runs)
     columns = ["run", "codec up", *(["rate"] if rates else []), *(["down", "sync"] if other else [])]
     words = len(columns)
-    columns += ["epochs", "accuracy", "best", "error", "smashed data up", "vs float32"]
-    columns += ["all traffic", "uncompressed", *(["time on link"] if timed else [])]
+    metrics = list(dict.fromkeys(metric for run in runs for metric in run.shown if not metric.minor))
+    kinds = [kind for kind in _KINDS if any(_sent(run, kind) for run in runs)]
+    columns += ["epochs", *(metric.name.replace("_", " ") for metric in metrics), "best", "error"]
+    columns += [*(_KINDS[kind] for kind in kinds), "all traffic", "smaller"]
+    columns += ["time on link"] if timed else []
     rows = []
     for run in runs:
         row = [run.run, run.codec, *([run.rate] if rates else [])]
         row += [run.down_codec, run.sync_codec] if other else []
-        row += [str(run.epochs), _percent(run.accuracy), _percent(run.best_accuracy)]
-        row += [_number(run.error, ".4f"), show.size(run.bytes.get("up/smashed", 0))]
-        row += [_number(run.saving, ".2f", "x"), show.size(run.total), show.size(run.uncompressed)]
+        row += [str(run.epochs), *(_value(metric, run.metrics.get(metric.name)) for metric in metrics)]
+        row += [_value(run.metric, run.best), _number(run.error, ".4f")]
+        row += [show.size(_sent(run, kind)) for kind in kinds]
+        row += [
+            show.size(run.total),
+            _number(run.uncompressed / run.total if run.total else math.nan, ".2f", "x"),
+        ]
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
-    return show.table("Accuracy against bytes", columns, rows, text=words)
+    mains = {run.metric.name for run in runs}
+    title = mains.pop().replace("_", " ") if len(mains) == 1 else "metrics"
+    title = title.upper() if len(title) <= 3 else title[0].upper() + title[1:]
+    return show.table(f"{title} against bytes", columns, rows, text=words)
 
 
 def traffic_table(run: Summary) -> Table:
@@ -80,10 +102,20 @@ def traffic_table(run: Summary) -> Table:
             raw = run.raw_bytes.get(key, sent)
             rows.append([key.replace("/", ": "), *_compared(sent, None if unknown else raw)])
     rows.append(["all", *_compared(run.total, run.uncompressed)])
-    title = f"{run.epochs} epochs: accuracy {_percent(run.accuracy)}, best {_percent(run.best_accuracy)}"
+    said = [
+        f"{metric.name.replace('_', ' ')} {_value(metric, run.metrics[metric.name])}"
+        for metric in run.shown
+        if not metric.minor
+    ]
+    said.insert(1, f"best {_value(run.metric, run.best)}")
+    title = f"{run.epochs} epochs: {', '.join(said)}"
     if run.simulated_seconds is not None:
         title += f", {show.duration(run.simulated_seconds)} on the given link"
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)
+
+
+def _sent(run: Summary, kind: str) -> int:
+    return run.bytes.get(f"up/{kind}", 0) + run.bytes.get(f"down/{kind}", 0)
 
 
 def _compared(sent: int, raw: int | None) -> list[str]:
@@ -92,8 +124,8 @@ def _compared(sent: int, raw: int | None) -> list[str]:
     return [show.size(sent), show.size(raw), f"{raw / sent:.2f}x" if sent else "-"]
 
 
-def _percent(share: float) -> str:
-    return _number(share, ".2%")
+def _value(metric: Metric, value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else metric.text(value)
 
 
 def _number(value: float, form: str, unit: str = "") -> str:

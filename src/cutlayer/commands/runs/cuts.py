@@ -11,11 +11,11 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.options import AsJson, Flag
-from cutlayer.commands.runs.model_check import build_for, usual_input
+from cutlayer.commands.runs.model_check import build_for, example, usual_input
 from cutlayer.errors import ModelError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from cutlayer.codecs import Codec
     from cutlayer.split import CutPoint
@@ -34,7 +34,10 @@ def register(app: typer.Typer) -> None:
 
 def cuts(
     model: Annotated[
-        str, typer.Argument(help="vgg19, resnet18, resnet34, tiny or package.module:factory", metavar="MODEL")
+        str,
+        typer.Argument(
+            help="vgg19, resnet18, resnet34, tiny, mlp, gpt, vit or package.module:factory", metavar="MODEL"
+        ),
     ],
     codec_spec: Annotated[
         str | None, Flag("--codec", help="also show the bytes under this codec", metavar="SPEC")
@@ -47,8 +50,9 @@ def cuts(
 ) -> None:
     """List every valid cut of a model, and what each one costs.
 
-    A row has the tensor that crosses the cut, and the parameters and
-    multiply-adds on each side.
+    A row has the tensors that cross the cut, and the parameters and
+    multiply-adds on each side. If several cross, those beside the output
+    of the named module stand with their names.
 
     \b
     Examples:
@@ -56,23 +60,23 @@ def cuts(
       cutlayer cuts vgg19 --codec ms:ratio=0.99,bits=2
       cutlayer cuts mypackage.nets:make --input 3x64x64 --json
     """
-    import torch
-
     from cutlayer.codecs import codec
     from cutlayer.split import cut_points
 
     sample = sample_shape(model, shape)
     built = build_for(model, sample, width, classes)
     chosen = codec(codec_spec) if codec_spec else None
-    points = cut_points(meta(built), torch.zeros(1, *sample, device="meta"))
-    signed = _signed(built, points, sample) if chosen is not None else {}
+    # Models of the transformers package say themselves what they take.
+    own = shape is None and hasattr(built, "main_input_name")
+    points = cut_points(meta(built), None if own else example(model, sample, device="meta"))
+    signed = _signed(built, points, example(model, sample)) if chosen is not None and not own else {}
     rows = [_row(point, model, chosen, batch, signed.get(point.name, True)) for point in points]
     if as_json:
         show.print_json(rows)
         return
     text: dict[str, Callable[[dict[str, Any]], str]] = {
         "cut": lambda row: f"{row['cut']} ({row['name']})" if row["name"] else row["cut"],
-        "shape": lambda row: "x".join(map(str, row["shape"])),
+        "shape": _tensors,
         "raw bytes": lambda row: f"{row['raw_bytes']:,}",
         **({"under codec": lambda row: f"{row['codec_bytes']:,.0f}"} if chosen else {}),
         "client parameters": lambda row: show.count(row["client_parameters"]),
@@ -81,6 +85,8 @@ def cuts(
         "server madds": lambda row: show.count(row["server_madds"]),
     }
     title = f"{model}, width {width}, input {'x'.join(map(str, sample))}: per sample"
+    if own:
+        title = f"{model}, inputs by its configuration: per sample"
     if chosen is not None:
         title += f", under {chosen} in frames of {batch} (at most 64 bytes of header each not counted)"
     cells = [[cell(row) for cell in text.values()] for row in rows]
@@ -102,7 +108,7 @@ def meta(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model).to("meta")
 
 
-def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -> dict[str, bool]:
+def _signed(model: nn.Module, points: list[CutPoint], sample: Tensor) -> dict[str, bool]:
     """Which cuts carry negative values, which cost codecs a bit more: seen on one random sample."""
     import torch
 
@@ -117,10 +123,15 @@ def _signed(model: nn.Module, points: list[CutPoint], sample: tuple[int, ...]) -
 
     for point in points:
         modules[point.name].register_forward_hook(watch(point.name))
-    with torch.no_grad(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
-        model.eval()(torch.randn(1, *sample))
+    with torch.no_grad():
+        model.eval()(sample)
     return found
+
+
+def _tensors(row: dict[str, Any]) -> str:
+    main = "x".join(map(str, row["shape"]))
+    others = (f"{t['name']} {'x'.join(map(str, t['shape']))}" for t in row["others"])
+    return " + ".join([main, *others])
 
 
 def _row(point: CutPoint, model: str, chosen: Codec | None, batch: int, signed: bool) -> dict[str, Any]:
@@ -131,7 +142,11 @@ def _row(point: CutPoint, model: str, chosen: Codec | None, batch: int, signed: 
         "cut": point.name,
         "name": next((name for name, module in named.items() if module == point.name), None),
         "shape": list(point.shape),
-        "elements": math.prod(point.shape),
+        "elements": point.elements,
+        "others": [
+            {"name": t.name, "shape": list(t.shape), "dtype": str(t.dtype).removeprefix("torch.")}
+            for t in point.others
+        ],
         "raw_bytes": point.raw_bytes,
         "client_parameters": point.client_parameters,
         "server_parameters": point.server_parameters,
@@ -140,5 +155,10 @@ def _row(point: CutPoint, model: str, chosen: Codec | None, batch: int, signed: 
     }
     if chosen is not None:
         payload = chosen.payload_bytes((batch, *point.shape), signed)
+        for tensor in point.others:
+            # Integers are mostly masks, of which an element takes a bit.
+            shape = (batch, *tensor.shape)
+            floating = tensor.dtype.is_floating_point
+            payload += chosen.payload_bytes(shape, True) if floating else math.ceil(math.prod(shape) / 8)
         row |= {"codec": str(chosen), "codec_bytes": payload / batch, "signed": signed}
     return row

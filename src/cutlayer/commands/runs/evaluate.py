@@ -52,14 +52,19 @@ def evaluate(
     for config in configs:
         restored = restore(run, checkpoint, config, data, lambda text: show.say(text, stderr=True))
         scored = restored.evaluate()
-        found.append({"codec": config.codec.up, "step": restored.number, **asdict(scored)})
+        metrics = restored.server.task.metrics
+        fields = asdict(scored)
+        fields |= fields.pop("metrics")
+        found.append({"codec": config.codec.up, "step": restored.number, **fields})
     if as_json:
         show.print_json(found)
         return
-    columns = ["codec", "step", "samples", "loss", "top-1", "top-5", "smashed data up"]
+    named = [metric for metric in metrics if metric.name in found[0]]
+    names = [metric.name.replace("_", " ") for metric in named]
+    columns = ["codec", "step", "samples", "loss", *names, "smashed data up"]
     rows = []
     for row in found:
-        shares = [f"{row['loss']:.4f}", f"{row['top1']:.2%}", f"{row['top5']:.2%}"]
+        shares = [f"{row['loss']:.4f}", *(metric.text(row[metric.name]) for metric in named)]
         sent = show.size(row["bytes"].get("up/smashed", 0))
         rows.append([row["codec"], row["step"], row["samples"], *shares, sent])
     show.console().print(show.table(f"{run.name} on the test set of {data.test.name}", columns, rows))

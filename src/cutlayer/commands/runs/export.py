@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.options import Checkpoint, Flag
+from cutlayer.commands.ask import may_replace
+from cutlayer.commands.options import Checkpoint, Flag, Overwrite
 from cutlayer.errors import ConfigError
 from cutlayer.imports import need
 
@@ -52,11 +53,13 @@ def export(
         list[str] | None,
         Flag("--set", help="onnx-training: change a setting, as train.clients=2", metavar="KEY=VALUE"),
     ] = None,
+    force: Overwrite = False,
 ) -> None:
     """Write a trained model, or one half, as a safetensors file or as ONNX.
 
     A safetensors file is a plain state dict. Names are those of the whole
-    model, so either half loads into it. The data are not needed. In Python:
+    model, so either half loads into it. The data are not needed. A file that
+    exists is replaced only if you say so. In Python:
 
     \b
       state = safetensors.torch.load_file("model.safetensors")
@@ -81,6 +84,8 @@ def export(
         raise ConfigError(f"--format {format_} is for the client's half: give --part client")
     if int8 and format_ != "onnx":
         raise ConfigError("--int8 is for predictions on a device: give --format onnx")
+    if not force:
+        may_replace(target)
     if format_ == "onnx-training":
         _training(run, target, root, shape, classes, settings or [])
         return

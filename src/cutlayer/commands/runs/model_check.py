@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,19 @@ from cutlayer.commands.threads import needs_choice, use_threads
 from cutlayer.errors import ModelError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from cutlayer.config.schema import Config
     from cutlayer.models import AllowedModels
     from cutlayer.split import Part
 
 # What the paper feeds the built-in models; others get CIFAR's shape.
-_INPUTS = {"resnet34": (3, 224, 224), "tiny": (1, 8, 8)}
+_INPUTS: dict[str, tuple[int, ...]] = {
+    "resnet34": (3, 224, 224),
+    "tiny": (1, 8, 8),
+    "gpt": (128,),
+    "mlp": (16,),
+}
 
 
 @dataclass(frozen=True)
@@ -32,21 +38,41 @@ def usual_input(model: str) -> tuple[int, ...]:
     return _INPUTS.get(model, (3, 32, 32))
 
 
+def example(model: str, sample: tuple[int, ...], count: int = 1, device: str = "cpu") -> Tensor:
+    """Samples of that shape to try a model on: random numbers, or tokens for a model that takes these."""
+    import torch
+
+    from cutlayer import models
+
+    if model in models.MODELS and models.MODELS[model].takes == "tokens":
+        return torch.zeros(count, *sample, dtype=torch.int64, device=device)
+    if device == "meta":
+        return torch.zeros(count, *sample, device=device)
+    return torch.randn(count, *sample, generator=torch.Generator().manual_seed(0))
+
+
 def build_for(
-    model: str, sample: tuple[int, ...], width: int, classes: int, allowed: AllowedModels | None = None
+    model: str,
+    sample: tuple[int, ...],
+    width: int,
+    classes: int,
+    allowed: AllowedModels | None = None,
+    options: Mapping[str, int] | None = None,
 ) -> nn.Module:
     """A model for samples of that shape. Without `allowed`, its name is this process's own user's."""
     from cutlayer import models
 
     allowed = allowed or models.ANY_MODEL
     if len(sample) != 3:
-        return models.build(model, classes=classes, width=width, allowed=allowed)
+        row = {"context": sample[0], "in_channels": sample[0]} if len(sample) == 1 else {}
+        return models.build(model, classes=classes, width=width, options=options, allowed=allowed, **row)
     return models.build(
         model,
         classes=classes,
         width=width,
         in_channels=sample[0],
         image_size=min(sample[1:]),
+        options=options,
         allowed=allowed,
     )
 
@@ -78,7 +104,7 @@ def forward_pass(
     counts = []
     try:
         sample = sample or usual_input(config.model.name)
-        x = torch.zeros(1, *sample, device="meta")
+        x = example(config.model.name, sample, device="meta")
         for part in _parts(config, sample, allowed):
             with torch.no_grad(), FlopCounterMode(display=False) as counter:
                 x = part.eval()(x)
@@ -125,6 +151,6 @@ def _parts(config: Config, sample: tuple[int, ...], allowed: AllowedModels | Non
     from cutlayer.split import cut
 
     name = config.model.name
-    model = build_for(name, sample, config.model.width, 10, allowed).to("meta")
+    model = build_for(name, sample, config.model.width, 10, allowed, config.model.options).to("meta")
     modules = [cut_module(name, at) for at in _cuts(config)]
     return cut(model, modules[0]) if len(modules) == 1 else cut(model, (modules[0], modules[1]))

@@ -27,6 +27,8 @@ def recipes(
 ) -> None:
     """List the named recipes, or show one as TOML.
 
+    A recipe is the content of a configuration file: all settings of a run.
+
     \b
     Examples:
       cutlayer recipes

@@ -29,7 +29,7 @@ def register(app: typer.Typer) -> None:
 def report(
     places: Annotated[
         list[Path],
-        typer.Argument(help="folders of runs or of results, or folders of these", metavar="RUN_OR_RESULT..."),
+        typer.Argument(help="folders of runs or of results, or folders of these", metavar="RUN_OR_RESULT"),
     ],
     out: Annotated[
         Path | None,

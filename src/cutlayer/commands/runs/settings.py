@@ -25,9 +25,9 @@ class RunSettings:
         None
     )
     recipe: Annotated[str | None, Flag(help="a named recipe; `cutlayer recipes` lists them")] = None
-    model: Annotated[str | None, Flag(help="vgg19, resnet18, resnet34, tiny or package.module:factory")] = (
-        None
-    )
+    model: Annotated[
+        str | None, Flag(help="vgg19, resnet18, resnet34, tiny, mlp, gpt, vit or package.module:factory")
+    ] = None
     cut: Annotated[
         str | None, Flag(help="shallow, medium, deep or a module's name; for u-shaped two, as a,b")
     ] = None
@@ -43,6 +43,7 @@ class RunSettings:
         Flag(help="rate control: auto follows each link; until:80%=0.5 starts with 0.5 bits an element"),
     ] = None
     mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None
+    device: Annotated[str | None, Flag(help="where models compute: cpu, cuda, cuda:1 or mps")] = None
     seed: Annotated[int | None, Flag(help="seed of weights, data order, partition and random codecs")] = None
     overrides: Annotated[
         list[str] | None,
@@ -68,6 +69,7 @@ class RunSettings:
             "codec.sync": self.sync_codec,
             "codec.rate": self.rate,
             "train.mode": self.mode,
+            "train.device": self.device,
             "seed": self.seed,
             "output.dir": None if out is None else str(out),
             **(more or {}),

@@ -13,6 +13,7 @@ from cutlayer.commands.runs.model_check import threads_for_training
 from cutlayer.commands.runs.partition import partition_table
 from cutlayer.commands.runs.settings import RunSettings
 from cutlayer.commands.runs.show_result import show_result
+from cutlayer.commands.trackers import tracked
 from cutlayer.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,7 +85,14 @@ def train(
         show.console().print(partition_table(loaded.parts, loaded.train, config.data.partition))
         show.say(f"{_about(config)}\nrun: {config.output.dir}\n")
     try:
-        result = train_run(config, progress=progress.display(display), resume=output.resume, data=loaded)
+        with tracked(output.tracker, config) as listeners:
+            result = train_run(
+                config,
+                progress=progress.display(display),
+                resume=output.resume,
+                data=loaded,
+                listeners=listeners,
+            )
     except KeyboardInterrupt:
         again = f"cutlayer train --resume --out {config.output.dir}"
         show.say(f"stopped; to continue: {again}", stderr=True)
@@ -92,7 +100,7 @@ def train(
     show_result(result.directory, display)
     if display == "auto":
         show.say(f"The run is in {result.directory}. Next, for example:")
-        for command in ("eval", "predict", "export"):
+        for command in ("eval", "predict", "export") if loaded.train.form.classed else ("eval", "export"):
             show.say(f"  cutlayer {command} {result.directory}")
 
 

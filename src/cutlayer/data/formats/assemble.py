@@ -1,4 +1,7 @@
-"""Make a data set from encoded images: select the split, decode once, keep in memory or on disk."""
+"""Make a data set from encoded images: select the split, decode once, keep in memory or on disk.
+
+Images in files of their own can also be decoded each time that they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from cutlayer.data.arrays import ArrayDataset
 from cutlayer.data.dataset import Dataset
+from cutlayer.data.form import DataSource
 from cutlayer.data.formats.cache import cached
 from cutlayer.data.formats.decode import decode_all, probe
 from cutlayer.data.formats.encoded import Records
@@ -24,8 +29,35 @@ from cutlayer.pixels import Pixels
 _PROBES = 8
 
 
-def assemble(path: Path, records: Records, held_out: bool, options: LoadOptions) -> Dataset:
-    """Decode the requested split of the records into a data set."""
+class _DecodedAsNeeded:
+    """Images that are decoded whenever they are asked for, as `Rows`."""
+
+    def __init__(
+        self, records: Records, chosen: Tensor, shape: tuple[int, ...], options: LoadOptions
+    ) -> None:
+        self._records = records
+        self._chosen = chosen
+        self._shape = shape
+        self._options = options
+
+    def __len__(self) -> int:
+        return len(self._chosen)
+
+    def take(self, indices: Tensor) -> Tensor:
+        """See `Rows.take`."""
+        images = torch.empty(len(indices), *self._shape, dtype=torch.uint8)
+        found = self._records.read(self._chosen[indices])
+        decode_all(images.numpy(), found, self._options.size, self._options.workers, None)
+        return images
+
+
+def assemble(
+    path: Path, records: Records, held_out: bool, options: LoadOptions, *, any_order: bool = False
+) -> DataSource:
+    """Decode the requested split of the records into a data set.
+
+    `any_order`: the records can be read one by one, so that they need not be decoded before they are used.
+    """
     records.check()
     everything = torch.arange(len(records.labels))
     chosen = everything
@@ -41,6 +73,16 @@ def assemble(path: Path, records: Records, held_out: bool, options: LoadOptions)
         len(chosen),
         *probe(list(records.read(looked_at)), options.size, options.channels),
     )
+
+    if any_order and options.cache_dir is None and (options.lazy or _too_large(shape)):
+        return ArrayDataset(
+            _DecodedAsNeeded(records, chosen, shape[1:], options),
+            records.labels[chosen],
+            records.classes,
+            class_names=records.class_names,
+            name=identify(records.class_names) or path.stem,
+            where=lambda index: records.where(int(chosen[index])),
+        )
 
     def fill(out: Pixels) -> None:
         decode_all(out, records.read(chosen), options.size, options.workers, options.progress)
@@ -71,6 +113,12 @@ def _allocate(shape: tuple[int, ...], path: Path) -> Tensor:
             "them in a file that is read as needed, or ask for a smaller size or a limit"
         )
     return torch.empty(shape, dtype=torch.uint8)
+
+
+def _too_large(shape: tuple[int, ...]) -> bool:
+    """Whether decoded images would leave little memory for anything else."""
+    memory = _memory()
+    return memory is not None and 2 * math.prod(shape) > memory
 
 
 def _memory() -> int | None:

@@ -102,7 +102,7 @@ def _labels(files: list[Path]) -> tuple[Tensor, list[int]]:
     """Return the labels of all files in order, and the index at which each file starts."""
     columns, starts, total = [], [], 0
     for file in files:
-        with _parquet(file) as table:
+        with open_parquet(file) as table:
             name = _column(table, _LABEL_COLUMNS, file)
             column = table.read(columns=[name]).column(0)
             if column.null_count:
@@ -122,7 +122,7 @@ def _read(file: Path, rows: Tensor) -> Iterator[Record]:
     """Yield the encoded images of ascending rows, touching only the row groups they are in."""
     if not len(rows):
         return
-    with _parquet(file) as table:
+    with open_parquet(file) as table:
         name = _column(table, _IMAGE_COLUMNS, file)
         start = 0
         for group in range(table.num_row_groups):
@@ -144,7 +144,7 @@ def _read(file: Path, rows: Tensor) -> Iterator[Record]:
 
 def _names(file: Path) -> tuple[str, ...] | None:
     """Return the class names that the hub's metadata give, if they are there."""
-    with _parquet(file) as table:
+    with open_parquet(file) as table:
         name = _column(table, _LABEL_COLUMNS, file)
         text = (table.schema_arrow.metadata or {}).get(b"huggingface", b"{}")
     try:
@@ -165,7 +165,7 @@ def _column(table: Any, choices: tuple[str, ...], file: Path) -> str:
 
 
 @contextmanager
-def _parquet(file: Path) -> Iterator[Any]:
+def open_parquet(file: Path) -> Iterator[Any]:
     """Open a file, and turn what pyarrow raises while it is read into an error that names it."""
     reader = need("pyarrow.parquet", "reading Parquet files")
     arrow = need("pyarrow", "reading Parquet files")

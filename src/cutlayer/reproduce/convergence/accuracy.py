@@ -9,17 +9,20 @@ from pathlib import Path
 from cutlayer.analysis.paired import MARGIN, PairedComparison
 from cutlayer.config.recipes import CUTS
 from cutlayer.reproduce.convergence.curves import Point, mean, read_curves
+from cutlayer.reproduce.convergence.matrix import matrix
 from cutlayer.reproduce.convergence.rows import Row, over_cuts, rows, spreads
 from cutlayer.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
 _COMPARED = ("pairs", "to none", "low", "high", "interval", "verdict")
 _COLUMNS = (
     *("cut", "policy", "epochs", "schedule", "seeds", "accuracy %", "lowest %", "highest %", "best %"),
-    *(*_COMPARED, "train loss", "error", "GB up", "smaller"),
+    *(*_COMPARED, "train loss", "error"),
+    *("GB up", "smaller", "GB in all", "all smaller"),
 )
 """Accuracies and loss after the last epoch (`best`: of any epoch), means over seeds and their ends; points of
 accuracy to the baseline with the same data, epochs, schedule and seeds, with a paired 95 % interval and the
-verdict at the margin; relative squared error; smashed data up, and how much smaller than float32."""
+verdict at the margin; relative squared error; smashed data up, and how much smaller than float32; the same
+of all traffic."""
 
 OWN, POOLED = "own pairs", "pooled spread"
 """Where the interval has its spread from: fewer than three pairs use that of all rows."""
@@ -58,6 +61,10 @@ def findings(out: Path) -> Findings:
             for label, (row, found) in over_cuts(groups, task, spread[task]).items()
         ]
         tables.append(Table(_id("all-cuts", task, several), title, columns, pooled))
+        title = f"Final weights with other codecs{named}: test accuracy, %; trained with (rows), tested with"
+        of_task = [row for place, found in groups.items() if place[0] == task for row in found]
+        crossed = matrix(_id("matrix", task, several), title, of_task)
+        tables += [crossed] if crossed else []
     for name, title, x, y in _PLOTS:
         for (task, cut), of_cut in groups.items():
             where = f"{task}, {cut} cut" if several else f"{cut} cut"
@@ -117,7 +124,8 @@ def _told_row(row: Row, found: PairedComparison | None) -> list[object]:
     start += [middle.last.accuracy, min(scores), max(scores), middle.best]
     start += [*_told(found), row.verdict(found)]
     start += [middle.last.train_loss, sum(p.error for p in middle.points) / len(middle.points)]
-    return [*start, middle.last.smashed / 1e9, middle.last.raw / middle.last.smashed]
+    start += [middle.last.smashed / 1e9, middle.last.raw / middle.last.smashed]
+    return [*start, middle.last.total / 1e9, middle.last.raw_total / middle.last.total]
 
 
 def _told(found: PairedComparison | None) -> list[object]:

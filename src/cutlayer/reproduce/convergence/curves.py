@@ -6,14 +6,15 @@ Runs are told apart by their settings, whatever their directories are called.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from cutlayer.config.recipes import CUTS
 from cutlayer.config.schema import Config, TrainConfig
 from cutlayer.errors import FileError, RecordError
+from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED
 from cutlayer.reproduce.policies import canonical, labels
 from cutlayer.training import records
@@ -41,6 +42,8 @@ class Point:
     """What the smashed data would have cost as float32."""
     total: float
     """All bytes, up and down: smashed data, labels, gradients, what clients average, control."""
+    raw_total: float
+    """What all of it would have cost with float32 instead of codecs."""
     transfer: float
     """Seconds of transfer on the link. Work is not in it: that depends on the machine and its load."""
 
@@ -65,6 +68,8 @@ class Curve:
     diverged: str | None = None
     label: str = ""
     """The policy, and what distinguishes the recipe from the usual one."""
+    evaluations: Mapping[str, float] = field(default_factory=dict)
+    """Test accuracy of the final weights by codec, in per cent; empty if weights were not kept."""
 
     @property
     def last(self) -> Point:
@@ -146,6 +151,7 @@ def read_curve(directory: Path) -> Curve | None:
         recipe=_recipe(config),
         points=tuple(_points(epochs, config)),
         diverged=diverged,
+        evaluations={spec: 100 * score["accuracy"] for spec, score in read_scores(directory).items()},
     )
 
 
@@ -197,13 +203,14 @@ def mean(curves: Sequence[Curve]) -> Curve:
 
 def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Point]:
     link = parse_links(config.link.spec)[0]
-    smashed = raw = up = down = 0.0
+    smashed = raw = up = down = saved = 0.0
     for record in epochs:
         sent, plain = dict(record["bytes"]), dict(record["raw_bytes"])  # type: ignore[call-overload]
         smashed += sent.get("up/smashed", 0)
         raw += plain.get("up/smashed", 0)
         up += sent["up"]
         down += sent["down"]
+        saved += sum(plain[kind] - sent.get(kind, 0) for kind in plain)
         # Clients have equal parts and transfer at the same time, each on a link of its own.
         transfer = 8 * (up / link.up + down / link.down) / config.train.clients
         yield Point(
@@ -215,6 +222,7 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
             smashed=smashed,
             raw=raw,
             total=up + down,
+            raw_total=up + down + saved,
             transfer=transfer,
         )
 

@@ -15,7 +15,9 @@ from cutlayer.config.schema import Config, from_mapping
 from cutlayer.errors import ConfigError
 from cutlayer.reproduce.policies import (
     ALL_LONGER,
+    ALL_THIRTIETH,
     ALL_WAYS,
+    HUNDREDTH,
     LONGER,
     NONE_LONGER,
     OURS,
@@ -46,6 +48,8 @@ SHORT = {
     OURS_LONGER.label: "ems-1-longer",
     LONGER.label: "ems-longer",
     ALL_LONGER.label: "ems-all-longer",
+    HUNDREDTH.label: "ems-100x",
+    ALL_THIRTIETH.label: "all-30x",
 }
 
 
@@ -79,6 +83,8 @@ TASKS: dict[str, tuple[Task, ...]] = {
             50,
         ),
     ),
+    # Trained to the end: all images, and a model and a schedule that are made for it.
+    "testbed": (Task("airbench-cifar10", "testbed/airbench-cifar10", {}, 50),),
     "paper": tuple(
         Task(name, f"paper/{name}", {}, 500)
         for name in ("vgg19-cifar10", "resnet18-cifar100", "resnet34-imagenet")
@@ -153,6 +159,7 @@ def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path,
     settings["train"]["checkpoint_every"] = task.checkpoint_every
     # At least one more, however short the run.
     settings["train"]["epochs"] = math.ceil(round(policy.stretch * settings["train"]["epochs"], 6))
+    settings["train"]["sync"] = policy.sync_every
     settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync, "rate": policy.rate}
     settings["link"] = {"spec": LINK}
     settings["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}

@@ -49,5 +49,6 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _typed(command: str) -> str:
-    """The command as a user types it, however the program was started."""
-    return f"cutlayer {command.partition(' ')[2]}"
+    """The command as a user types it, however the program was started; or that it was a script."""
+    program, _, rest = command.partition(" ")
+    return command if program == "a" else f"cutlayer {rest}"

@@ -20,6 +20,7 @@ from cutlayer.interrupt import Interrupt
 from cutlayer.reproduce.convergence.grid import Run
 from cutlayer.reproduce.convergence.grid_progress import GridProgress
 from cutlayer.reproduce.convergence.run_process import STOPPED, prepare, train_run
+from cutlayer.tasks import Metric
 from cutlayer.training.progress import Quiet
 from cutlayer.training.progress_bar import progress_bar
 
@@ -55,7 +56,7 @@ class _Shown(Quiet):
         self._name = name
         self._progress = progress
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         self._progress.take(self._name, {"kind": "begin", "steps": steps, "done": done})
 
     def step(self, record: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,9 @@ import torch
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
 from cutlayer.files import write_atomically
+from cutlayer.reproduce.convergence.cross_evaluation import keep_weights
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
+from cutlayer.tasks import Metric
 from cutlayer.training import records
 from cutlayer.training.progress import Display, JsonLines
 from cutlayer.training.train import train
@@ -82,10 +84,13 @@ def is_finished(directory: Path, epochs: int) -> bool:
 
 
 def tidy(directory: Path, config: Config) -> None:
-    """Keep epoch records, a thinned loss curve, and settings without paths of this machine; remove the rest.
+    """Keep final weights, epoch records, a thinned loss curve, and settings without paths of this machine.
 
-    A kill in between does no harm: the next start finds the run finished and tidies up again.
+    The rest is removed. A kill in between does no harm: the next start finds the run finished and tidies up
+    again.
     """
+    if (directory / "checkpoints").exists() and not (directory / DIVERGED).exists():
+        keep_weights(directory)
     path = directory / "records.jsonl"
     thinned = [records.to_json(record) for record in _thin(list(records.read(path)))]
     write_atomically(path, "\n".join(thinned) + "\n")
@@ -144,7 +149,7 @@ def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 class RecordPrinter(JsonLines):
     """Prints the records. If the pool that reads them is gone, the run ends at its next step."""
 
-    def begin(self, epochs: int, steps: int, done: int) -> None:
+    def begin(self, epochs: int, steps: int, done: int, metrics: Sequence[Metric] = ()) -> None:
         """Say how long the run is."""
         self._print({"kind": "begin", "epochs": epochs, "steps": steps, "done": done})
 

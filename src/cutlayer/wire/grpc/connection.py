@@ -36,6 +36,8 @@ from cutlayer.wire.security.credentials import ClientSecurity
 
 _ANSWER = 60.0
 _LONGEST_PAUSE = 5.0
+# Bytes of the largest message that a server can send: a state of some hundred million parameters.
+_LARGEST = 4 << 30
 _HUNG_UP = "the server hung up"
 
 
@@ -63,12 +65,15 @@ class Connection:
         link: Link | None = None,
         events: Any = None,
         gauge: Gauge | None = None,
+        keeps_place: bool = False,
     ) -> None:
+        """`keeps_place`: ask for the same number again, also from a server that was started anew."""
         self.address = address
         self.events: queue.Queue[Event] = queue.Queue() if events is None else events
         self.conversation: Reliable | None = None
         self._security = security
         self._claims = claims
+        self._keeps_place = keeps_place
         self._retry = retry
         self._note = note
         self._says = "" if link is None else str(link)
@@ -209,6 +214,8 @@ class Connection:
 
     async def _offered(self, call: Any, offer: Any) -> Any:
         """Load the data meanwhile, and wait for the others."""
+        if self._keeps_place:
+            self._claims = offer.client
         if offer.link and not self._says:
             self._link = Link.parse(offer.link)
         answer = asyncio.get_running_loop().create_future()
@@ -234,7 +241,9 @@ class Connection:
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
-                    message = conversation.accept(down.number, down.received, down.message)
+                    message = conversation.accept(
+                        down.number, down.received, down.message, down.more, _LARGEST
+                    )
                 except MessageError as error:
                     raise _BrokenError(error) from None
                 self._well = time.monotonic()
@@ -263,9 +272,8 @@ class Connection:
                     await self._woken.wait()
                     self._woken.clear()
                     continue
-                cursor, message = found
-                sealed = seal(UP, cursor, conversation.received, message)
-                length = sum(map(len, message))
+                cursor, length = found.number, sum(map(len, found.parts))
+                sealed = seal(UP, cursor, conversation.received, found.parts, found.more)
                 self._gauge.sent(cursor, length, time.monotonic())
                 await write(sealed, length)
 

@@ -20,6 +20,8 @@ class Background:
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         self.loop.set_exception_handler(_without_poller)
+        self._calls: list[Callable[[], object]] = []
+        self._calls_lock = threading.Lock()
         self._thread = threading.Thread(target=self._turn, name="cutlayer-network", daemon=True)
         self._thread.start()
 
@@ -33,13 +35,23 @@ class Background:
 
     def soon(self, function: Callable[[], object]) -> None:
         """Call a function on the loop, from any thread. Nothing happens after the end."""
-        if not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(function)
+        # Waking the loop is a system call: one is enough for all calls that it has not seen yet.
+        with self._calls_lock:
+            self._calls.append(function)
+            asleep = len(self._calls) == 1
+        if asleep and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self._call)
 
     def end(self) -> None:
         """Stop the loop, at the end of the process."""
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(5)
+
+    def _call(self) -> None:
+        with self._calls_lock:
+            calls, self._calls = self._calls, []
+        for call in calls:
+            call()
 
     def _turn(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -62,6 +62,8 @@ class Membership:
         self._penalties = penalties or Penalties()
         self._refusals: dict[int, str] = {}
         """Why clients were refused last, as the operator was told."""
+        self._awaited: Peer | None = None
+        """Whose message the training thread waits for, if it waits for one client's alone."""
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
         self._welcome: dict[str, Any] = {}
@@ -143,6 +145,14 @@ class Membership:
         """How many messages have come that nobody has taken yet."""
         with self.lock:
             return sum(len(peer.inbox) for peer in self.peers)
+
+    def roster(self) -> list[dict[str, Any]]:
+        """Every client as it is now, as plain JSON: for whoever watches the run."""
+        with self.lock:
+            return [
+                peer.to_json() | {"name": self.names[peer.number] if peer.number < len(self.names) else ""}
+                for peer in self.peers
+            ]
 
     def rendezvous(self) -> str:
         """Where clients meet that average among themselves, as client 0 has said."""
@@ -232,6 +242,10 @@ class Membership:
         self.peers[client].ready = ready
         self.lock.notify_all()
 
+    def room(self, client: int) -> int:
+        """The most bytes that a message of this client may have now."""
+        return min(self.limits.message, self._largest_backlog - self.peers[client].inbox_bytes)
+
     def arrived(self, client: int, data: memoryview) -> None:
         """A message that is not a repetition."""
         peer = self.peers[client]
@@ -239,10 +253,11 @@ class Membership:
             raise MessageError("an empty message")
         if len(peer.inbox) >= self.limits.waiting:
             raise MessageError(f"more than {self.limits.waiting} messages that nobody asked for")
-        if peer.inbox_bytes + len(data) > self._largest_backlog:
-            raise MessageError(f"more than {self._largest_backlog} bytes that nobody asked for")
         peer.put_message(data)
-        self.lock.notify_all()
+        peer.activity.received(len(data))
+        # Waking a thread that waits for another client costs more than the message itself.
+        if self._awaited is None or self._awaited is peer:
+            self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:
         """A client cannot go on."""

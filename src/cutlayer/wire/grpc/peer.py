@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from cutlayer.wire.activity import Activity
 from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.protobuf import message_class
@@ -62,6 +63,7 @@ class Peer:
     inbox: deque[memoryview] = field(default_factory=deque)
     inbox_bytes: int = 0
     failure: Any = None
+    activity: Activity = field(default_factory=Activity)
 
     @property
     def waiting(self) -> bool:
@@ -89,6 +91,7 @@ class Peer:
         if self.stream is not None:
             self.stream.end("AGAIN", "replaced by a newer connection")
         self.stream, self.incarnation, self.attempt = stream, hello.incarnation, hello.attempt
+        self.activity.greeted()
 
     def retire(self, code: str, reason: str) -> None:
         """It is no member any more; if it is connected, tell it why."""
@@ -108,3 +111,15 @@ class Peer:
         self.stream.cursor = 0
         self.forget_messages()
         self.stream.say(welcome=message_class("Welcome")(**welcome))
+
+    def to_json(self) -> dict[str, Any]:
+        """The client as it is now, as plain JSON: for whoever watches the run."""
+        link = None if self.stream is None else self.stream.link
+        return {
+            "client": self.number,
+            "connected": self.stream is not None,
+            "member": self.conversation is not None,
+            "waiting": self.waiting,
+            "link": "" if link is None else str(link),
+            **self.activity.to_json(),
+        }

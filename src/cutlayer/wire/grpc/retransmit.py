@@ -3,18 +3,32 @@
 Each side numbers what it sends and keeps it until the other side has confirmed it; each message confirms
 what has arrived. After a new connection both sides tell what they have received, and the rest is sent
 again. Clients and server speak in turn, so only a few messages are ever kept.
+
+A large message goes in pieces, each with a number of its own. So the receiver can refuse it at the first
+piece too many, before there is memory for the rest, and a broken connection costs one piece.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from cutlayer.errors import MessageError
 
-T = TypeVar("T")
-Parts = tuple[bytes, ...]
+Parts = tuple[bytes | memoryview, ...]
+#: Bytes of a piece.
+PIECE = 4 << 20
+
+
+class Piece(NamedTuple):
+    """A message, or a part of one, with its number."""
+
+    number: int
+    parts: Parts
+    more: bool = False
+    """Whether the message goes on in the next one."""
 
 
 class Reliable:
@@ -24,8 +38,9 @@ class Reliable:
         self._lock = threading.Lock()
         self._sent = 0
         self._received = 0
-        self._kept: deque[tuple[int, Parts]] = deque()
+        self._kept: deque[Piece] = deque()
         self._kept_bytes = 0
+        self._pieces: list[memoryview] = []
 
     @property
     def received(self) -> int:
@@ -42,34 +57,68 @@ class Reliable:
         """How many messages wait to be sent or confirmed."""
         return len(self._kept)
 
-    def send(self, *message: bytes) -> None:
+    def send(self, *message: bytes | memoryview) -> None:
         """Give the next number to a message, in whatever parts it comes, and keep it."""
+        size = sum(map(len, message))
+        pieces = [message] if size <= PIECE else list(_pieces(message))
         with self._lock:
-            self._sent += 1
-            self._kept.append((self._sent, message))
-            self._kept_bytes += sum(map(len, message))
+            for left, parts in zip(reversed(range(len(pieces))), pieces, strict=True):
+                self._sent += 1
+                self._kept.append(Piece(self._sent, parts, left > 0))
+            self._kept_bytes += size
 
-    def after(self, number: int) -> tuple[int, Parts] | None:
-        """The first kept message with a larger number, for whoever writes to the connection."""
+    def after(self, number: int) -> Piece | None:
+        """The first kept piece with a larger number, for whoever writes to the connection."""
         with self._lock:
-            return next((item for item in self._kept if item[0] > number), None)
+            return next((piece for piece in self._kept if piece.number > number), None)
 
-    def accept(self, number: int, confirms: int, message: T) -> T | None:
-        """A message that arrived; None if it did before. What the other side has confirmed is forgotten."""
+    def accept(
+        self, number: int, confirms: int, message: memoryview, more: bool = False, most: int | None = None
+    ) -> memoryview | None:
+        """A message that is complete now; None if it is not, or arrived before.
+
+        What the other side has confirmed is forgotten. Raises MessageError, and keeps nothing, if the
+        message takes more than `most` bytes.
+        """
         self.confirm(confirms)
         with self._lock:
             if number <= self._received:
                 return None
             if number != self._received + 1:
                 raise MessageError(f"message {number} arrived where {self._received + 1} was expected")
+            if most is not None and sum(map(len, self._pieces)) + len(message) > most:
+                self._pieces.clear()
+                raise MessageError(f"more than {most} bytes that nobody asked for")
+            if more and len(message) != PIECE:
+                # Otherwise millions of small pieces would be a message.
+                raise MessageError(f"a piece of {len(message)} bytes, where {PIECE} are expected")
             self._received = number
-            return message
+            if not (more or self._pieces):
+                return message
+            self._pieces.append(message)
+            if more:
+                return None
+            pieces, self._pieces = self._pieces, []
+            return memoryview(b"".join(pieces))
 
     def confirm(self, number: int) -> None:
         """The other side has everything up to this number."""
         with self._lock:
             if number > self._sent:
                 raise MessageError(f"message {number} is confirmed, but only {self._sent} were sent")
-            while self._kept and self._kept[0][0] <= number:
-                _, message = self._kept.popleft()
-                self._kept_bytes -= sum(map(len, message))
+            while self._kept and self._kept[0].number <= number:
+                self._kept_bytes -= sum(map(len, self._kept.popleft().parts))
+
+
+def _pieces(message: Parts) -> Iterator[Parts]:
+    """A message in pieces of PIECE bytes, the last one shorter. They share the message's memory."""
+    piece: list[bytes | memoryview] = []
+    room = PIECE
+    for part in message:
+        rest = memoryview(part)
+        while len(rest) > room:
+            yield (*piece, rest[:room])
+            rest, piece, room = rest[room:], [], PIECE
+        piece.append(rest)
+        room -= len(rest)
+    yield tuple(piece)

@@ -223,7 +223,8 @@ class Service:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        self.transport.log("client-left", client)
+                # Here, because the stream of a client that is killed is cancelled.
+                self.transport.log("client-left", client)
 
     async def _reader(self, context: Any, stream: Stream, client: int) -> None:
         rate = Rate(self.transport.limits.rate)
@@ -250,7 +251,8 @@ class Service:
             return
         if kind != "data" or stream.conversation is None:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
-        message = stream.conversation.accept(up.number, up.received, up.message)
+        most = self.transport.room(client)
+        message = stream.conversation.accept(up.number, up.received, up.message, up.more, most)
         if self.confirms:
             # At once, and not with the next message down: the client measures its uplink by it.
             stream.say(data=message_class("Data")(received=stream.conversation.received))
@@ -267,10 +269,9 @@ class Service:
             conversation = stream.conversation
             found = conversation.after(stream.cursor) if conversation else None
             if conversation is not None and found is not None:
-                number, parts = found
-                sealed = seal(DOWN, number, conversation.received, parts)
-                await write(sealed, sum(map(len, parts)))
-                stream.cursor = number
+                sealed = seal(DOWN, found.number, conversation.received, found.parts, found.more)
+                await write(sealed, sum(map(len, found.parts)))
+                stream.cursor = found.number
                 continue
             await stream.woken.wait()
             stream.woken.clear()

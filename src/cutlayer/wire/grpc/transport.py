@@ -20,7 +20,17 @@ from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import TYPES, Message, Report, pack
+from cutlayer.wire.messages.types import (
+    TYPES,
+    Ask,
+    BeginStep,
+    Evaluate,
+    Gradient,
+    Message,
+    Report,
+    Smashed,
+    pack,
+)
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 
@@ -29,6 +39,8 @@ _GLANCE = 0.2
 # How long a client's word that training diverged waits for that of the others, in seconds.
 _GRACE = 5.0
 _REPORT = TYPES.index(Report)
+# Messages that a client has to answer.
+_ASKING = (Ask, BeginStep, Evaluate, Gradient, Smashed)
 
 
 class GrpcTransport(Membership):
@@ -88,6 +100,7 @@ class GrpcTransport(Membership):
                     # As one who was ready, but died before the era began.
                     raise RollbackError(gone) if self.patient else AbsentError(gone)
                 stream = peer.stream
+                peer.activity.awaited()
                 if stream is None:
                     began = time.monotonic()
                 elif time.monotonic() - began > self.limits.silence:
@@ -98,7 +111,7 @@ class GrpcTransport(Membership):
             data = peer.take_message()
         message = unpack(data)
         self.received.add(type(message).__name__)
-        self.meter.add(message.kind, Direction.UP, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.UP, client)
         return message
 
     def ready(self, client: int) -> bool:
@@ -123,6 +136,8 @@ class GrpcTransport(Membership):
                 missing = [c for c in clients if c in members and c not in there]
                 if not missing:
                     return there
+                for client in missing:
+                    self.peers[client].activity.awaited()
                 late = time.monotonic() - began > self.policy.deadline
                 left = len(members) - len(missing)
                 # Those who wait to be let in make up the quorum of the next step, if somebody who is left
@@ -145,12 +160,13 @@ class GrpcTransport(Membership):
             if peer.conversation is None:
                 return
             peer.conversation.send(*data)
+            peer.activity.sent(message.size, isinstance(message, _ASKING))
             if peer.stream is not None:
                 peer.stream.wake()
             if peer.conversation.kept_bytes > self._largest_backlog:
                 self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
                 return
-        self.meter.add(message.kind, Direction.DOWN, message.size, client)
+        self.meter.add_all(message.sizes(), Direction.DOWN, client)
 
     # Below, the lock is held.
 
@@ -162,23 +178,31 @@ class GrpcTransport(Membership):
     def _wait(self, peer: Peer | None = None) -> None:
         """Let others work for a moment, then look again."""
         self._glance()
-        for one in self.peers:
-            if one.failure is not None and not one.failure.diverged:
+        claims = []
+        for one in [peer for peer in self.peers if peer.failure is not None]:
+            if one.failure.diverged:
+                claims.append(one)
+            else:
                 reason, one.failure = one.failure.reason, None
                 self.expel(one.number, reason)
-        self._judge_divergence()
+        if claims:
+            self._judge_divergence(claims)
+        else:
+            self._first_claim = None
         if self._interrupted() and (peer is None or peer.stream is None):
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
+        self._awaited = peer
         self.lock.wait(_GLANCE)
+        self._awaited = None
 
-    def _judge_divergence(self) -> None:
+    def _judge_divergence(self, claims: Sequence[Peer]) -> None:
         """Believe clients that training diverged if most of them say so; a few who say so are at fault.
 
         Clients that hold the same weights find out in the same step, so the others get a moment to say so.
         """
         members = [peer for peer in self.peers if peer.conversation is not None]
-        claims = [peer for peer in members if peer.failure is not None]
+        claims = [peer for peer in claims if peer in members]
         if not claims:
             self._first_claim = None
             return

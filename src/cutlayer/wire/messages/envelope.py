@@ -15,7 +15,7 @@ from cutlayer.wire.text import with_plain_strings
 
 #: Where Data stands in Up and in Down.
 UP, DOWN = 3, 4
-_NUMBER, _RECEIVED, _MESSAGE = 0x08, 0x10, 0x1A
+_NUMBER, _RECEIVED, _MESSAGE, _MORE = 0x08, 0x10, 0x1A, b"\x20\x01"
 _JSON = frozenset({"settings"})
 
 
@@ -25,11 +25,16 @@ class Packet(NamedTuple):
     number: int
     received: int
     message: memoryview
+    more: bool = False
+    """Whether the message goes on in the next one."""
 
 
-def seal(field: int, number: int, received: int, parts: tuple[bytes, ...]) -> bytes:
-    """The bytes of an Up or Down with Data whose message is all parts together."""
+def seal(
+    field: int, number: int, received: int, parts: tuple[bytes | memoryview, ...], more: bool = False
+) -> bytes:
+    """The bytes of an Up or Down with Data whose message is all parts together, or a piece of one."""
     size = sum(map(len, parts))
+    tail = _MORE if more else b""
     inner = b"".join(
         (
             bytes((_NUMBER,)) + _varint(number) if number else b"",
@@ -37,7 +42,7 @@ def seal(field: int, number: int, received: int, parts: tuple[bytes, ...]) -> by
             bytes((_MESSAGE,)) + _varint(size) if size else b"",
         )
     )
-    return b"".join((bytes((field << 3 | 2,)), _varint(len(inner) + size), inner, *parts))
+    return b"".join((bytes((field << 3 | 2,)), _varint(len(inner) + size + len(tail)), inner, *parts, tail))
 
 
 def opener(field: int, kind: str) -> Callable[[bytes], Any]:
@@ -51,7 +56,7 @@ def opener(field: int, kind: str) -> Callable[[bytes], Any]:
         message = message_class(kind).FromString(data)
         if message.WhichOneof("content") == "data":
             found = message.data
-            return Packet(found.number, found.received, memoryview(found.message))
+            return Packet(found.number, found.received, memoryview(found.message), found.more)
         return with_plain_strings(message, _JSON)
 
     return open_
@@ -88,7 +93,10 @@ def _open(data: memoryview) -> Packet | None:
             size, at = _read(data, at + 1)
             message = data[at : at + size]
             at += size
-        return Packet(values[_NUMBER], values[_RECEIVED], message) if at == len(data) else None
+        more = data[at:] == _MORE
+        if at + len(_MORE) * more != len(data):
+            return None
+        return Packet(values[_NUMBER], values[_RECEIVED], message, more)
     except (IndexError, MessageError):
         return None
 

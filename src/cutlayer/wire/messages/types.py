@@ -17,12 +17,13 @@ Every message carries the number of its step, so that late and repeated ones can
 
 import dataclasses
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, ClassVar, Self
 
 from cutlayer.errors import MessageError
+from cutlayer.wire.messages.named import Named, join_named, sizes_by_kind, split_named
 from cutlayer.wire.meter import Kind
 
 _WEIGHT = struct.Struct("<Id")
@@ -41,6 +42,8 @@ class Share(IntEnum):
     """Everything that the client has learned, optimizer included; answered by State."""
     OWN = 5
     """Only what differs between clients that hold the same weights; answered by State."""
+    DIFFERENCES = 6
+    """Weights as differences to the last mean, which all clients have, and batch-norm statistics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,10 @@ class Message:
     def size(self) -> int:
         """The bytes that are counted: the body, or the head where there is no body."""
         return len(self.content) or len(self.head())
+
+    def sizes(self) -> Mapping[Kind, int]:
+        """The bytes that are counted, by what they carry."""
+        return {self.kind: self.size}
 
     @classmethod
     def read(cls, values: dict[str, Any], body: bytes) -> Self:
@@ -101,7 +108,7 @@ class BeginStep(Message):
 
 @dataclass(frozen=True, slots=True)
 class Smashed(_WithBody):
-    """A frame of activations, up at the first cut, down at the second one of a U-shape."""
+    """A frame of activations, or a set of frames; up at the first cut, down at the second of a U-shape."""
 
     kind: ClassVar[Kind] = Kind.SMASHED
 
@@ -117,7 +124,7 @@ class Labels(_WithBody):
 
 @dataclass(frozen=True, slots=True)
 class Gradient(_WithBody):
-    """A frame with the gradient of activations, against their direction."""
+    """A frame with the gradient of activations, or a set of frames, against their direction."""
 
     kind: ClassVar[Kind] = Kind.GRADIENTS
 
@@ -238,6 +245,95 @@ class Combine(_WithBody):
         return dict(_WEIGHT.iter_unpack(self.body))
 
 
+@dataclass(frozen=True, slots=True)
+class Sums(_WithBody):
+    """U-shape: what one batch of the test set adds to the sums that a task's metrics are made of.
+
+    Classification has Scores. The body is float64 numbers, little-endian, as many as the task has sums.
+    """
+
+    layout: ClassVar[str] = "I"
+    samples: int
+
+    @staticmethod
+    def pack_values(values: Sequence[float]) -> bytes:
+        """The body."""
+        return struct.pack(f"<{len(values)}d", *values)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The sums."""
+        if len(self.body) % 8:
+            raise MessageError(f"Sums: {len(self.body)} bytes are no list of numbers")
+        return struct.unpack(f"<{len(self.body) // 8}d", self.body)
+
+
+@dataclass(frozen=True, slots=True)
+class _WithTensors(_WithBody):
+    """A message whose body is a list of named tensors. They count by their own kinds."""
+
+    @staticmethod
+    def pack_tensors(tensors: Iterable[Named]) -> bytes:
+        """The body."""
+        return join_named(tensors)
+
+    @property
+    def tensors(self) -> list[Named]:
+        """What is in the body. Raises MessageError if it is damaged."""
+        return split_named(self.body)
+
+    def sizes(self) -> Mapping[Kind, int]:
+        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
+
+
+@dataclass(frozen=True, slots=True)
+class Forward(_WithTensors):
+    """A loop of the client's own: run these tensors through the server's part. Answered by Outputs."""
+
+    layout: ClassVar[str] = "Q??"
+    session: int
+    """Drawn by the client's process: its requests are numbered from 0 again."""
+    training: bool
+    gradient: bool
+    """Whether a Backward may follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs(_WithTensors):
+    """The part's outputs; or the loss, with the gradient of the smashed data."""
+
+    layout: ClassVar[str] = "d"
+    loss: float
+    """NaN where no targets came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backward(_WithTensors):
+    """Backpropagate the Forward of that number: from these gradients, or `scale` times that of the loss.
+
+    Answered by InputGradients.
+    """
+
+    layout: ClassVar[str] = "Qd"
+    session: int
+    scale: float
+
+
+@dataclass(frozen=True, slots=True)
+class InputGradients(_WithTensors):
+    """A Backward has reached the server's weights. Has the gradients of the inputs, unless Outputs had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected(_WithBody):
+    """A request failed, and why; the next one may do better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave(Message):
+    """The client's loop is over: it will not come back."""
+
+
 #: The type byte of a message is its place here. Append only.
 TYPES: tuple[type[Message], ...] = (
     BeginStep,
@@ -253,6 +349,13 @@ TYPES: tuple[type[Message], ...] = (
     State,
     Placeholder,
     Combine,
+    Sums,
+    Forward,
+    Outputs,
+    Backward,
+    InputGradients,
+    Rejected,
+    Leave,
 )
 
 

@@ -15,6 +15,8 @@ import torch
 from torch import fx, nn
 
 from cutlayer.errors import CutError
+from cutlayer.seeding import undisturbed
+from cutlayer.split.tracing.sizes import SizeCheck
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class Trace:
     graph: fx.Graph
     calls: dict[str, list[Call]]
     constants: dict[str, torch.Tensor]  # tensors that forward makes without looking at its input
+    # Known if the model was run on an example:
+    form: Any = None  # how outputs that are not one tensor are put together
+    check: SizeCheck | None = None  # what was assumed of the inputs' sizes
 
 
 class _Tracer(fx.Tracer):
@@ -44,7 +49,7 @@ class _Tracer(fx.Tracer):
         self.calls: dict[str, list[Call]] = {}
         self.failed: type[nn.Module] | None = None
         self._is_leaf = is_leaf
-        self._mode = _global_mode()
+        self._mode = global_mode()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return self._is_leaf(m, module_qualified_name)
@@ -62,7 +67,7 @@ class _Tracer(fx.Tracer):
 
     def create_node(self, *args: Any, **kwargs: Any) -> fx.Node:
         # A graph does not record `with torch.no_grad()` or autocast. Refuse, rather than lose it silently.
-        if _global_mode() != self._mode:
+        if global_mode() != self._mode:
             raise fx.proxy.TraceError("forward switches gradients or autocast on or off")
         return super().create_node(*args, **kwargs)
 
@@ -111,7 +116,7 @@ def _trace(model: nn.Module, tracer: _Tracer, training: bool) -> Trace:
             f"{type(model).__name__} has forward hooks or a replaced forward, which belong to no "
             "part. Remove them, or put them on modules inside of it."
         )
-    with unchanged(model):
+    with undisturbed(), unchanged(model):
         attributes = set(model.__dict__)
         set_mode(model, training)
         try:
@@ -148,6 +153,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
             module.__dict__.update(attributes)
 
 
-def _global_mode() -> tuple[bool, ...]:
+def global_mode() -> tuple[bool, ...]:
+    """Whether gradients are on, and autocast on each kind of device."""
     devices = ("cpu", "cuda")
     return (torch.is_grad_enabled(), *(torch.is_autocast_enabled(d) for d in devices))

@@ -1,0 +1,116 @@
+"""Objects and keywords of the Python interface as settings, and what settings cannot say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cutlayer.codecs import Codec
+from cutlayer.config.schema import Config, from_mapping
+from cutlayer.config.toml import overridden
+from cutlayer.errors import ConfigError
+from cutlayer.models import ANY_MODEL
+from cutlayer.protocol.build import target_of
+from cutlayer.protocol.objects import MakeTask, RunObjects, allow_object, object_name
+from cutlayer.split.client import MakeOptimizer
+from cutlayer.tasks import Metric, Task
+from cutlayer.tasks import build as build_task
+
+LossLike = Callable[[Tensor, Tensor], Tensor]
+#: A name (`sgd`, `adamw`), or what makes an optimizer of a list of parameters.
+OptimizerLike = str | MakeOptimizer
+
+
+def make_config(
+    base: Config | None, settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+) -> Config:
+    """A base, then `section.name` settings, then keywords; those that are None are left as they are."""
+    given = {name: value for name, value in keywords.items() if value is not None}
+    changes = {name: _plain(value) for name, value in {**(settings or {}), **given}.items()}
+    return from_mapping(overridden({} if base is None else base.model_dump(), changes), "settings")
+
+
+def model_settings(model: nn.Module | str | None, at: str | Sequence[str] | None) -> dict[str, Any]:
+    """The settings of a model and its cut."""
+    name = object_name(model) if isinstance(model, nn.Module) else model
+    cut = at if at is None or isinstance(at, str) else tuple(at)
+    if isinstance(model, nn.Module) and at is None:
+        raise ConfigError("at= says where the model is cut: the name of a module, or two for a U-shape")
+    u_shaped = None if cut is None or isinstance(cut, str) else "u-shaped"
+    return {"model.name": name, "model.cut": cut, "train.mode": u_shaped}
+
+
+def optimizer_settings(optimizer: OptimizerLike | None, lr: float | None) -> dict[str, Any]:
+    """The settings of an optimizer. The learning rate of one that is made is its own, unless it is given."""
+    if optimizer is None or isinstance(optimizer, str):
+        return {"train.optimizer": optimizer, "train.lr": lr}
+    made = optimizer([nn.Parameter(torch.zeros(1))])
+    if not isinstance(made, torch.optim.Optimizer):
+        raise ConfigError(f"optimizer= must make a torch optimizer of parameters; it made {made!r}")
+    return {"train.optimizer": "object", "train.lr": made.param_groups[0]["lr"] if lr is None else lr}
+
+
+def run_objects(
+    model: nn.Module | str | None, loss: LossLike | Task | None, optimizer: OptimizerLike | None
+) -> RunObjects:
+    """What settings cannot say."""
+    return RunObjects(
+        allow_object(model) if isinstance(model, nn.Module) else ANY_MODEL,
+        _task_maker(loss),
+        None if optimizer is None or isinstance(optimizer, str) else optimizer,
+    )
+
+
+class WithLoss(Task):
+    """What the data suggest, with a loss of the user's: the mean over a batch, of outputs and targets."""
+
+    def __init__(self, base: Task, function: LossLike) -> None:
+        self._base, self._function = base, function
+        self.targets = base.targets
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:  # type: ignore[override]
+        """See `Task.metrics`."""
+        return self._base.metrics
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:  # type: ignore[override]
+        """See `Task.sum_names`."""
+        return self._base.sum_names
+
+    def loss(self, outputs: Any, targets: Tensor) -> Tensor:
+        """See `Task.loss`."""
+        found = self._function(outputs, targets)
+        if found.dim():
+            raise ConfigError(f"loss= gave shape {list(found.shape)}; expected the mean over the batch")
+        return found
+
+    def sums(self, outputs: Any, targets: Tensor) -> Sequence[float]:
+        """See `Task.sums`."""
+        _, *others = self._base.sums(outputs, targets)
+        return [float(self.loss(outputs, targets)) * len(targets), *others]
+
+    def results(self, sums: Sequence[float], samples: int) -> dict[str, float]:
+        """See `Task.results`."""
+        return self._base.results(sums, samples)
+
+    def impossible(self, sums: Sequence[float], samples: int) -> str | None:
+        """See `Task.impossible`."""
+        return self._base.impossible(sums, samples)
+
+
+def _task_maker(loss: Any) -> MakeTask | None:
+    if loss is None:
+        return None
+    if isinstance(loss, Task):
+        return lambda train: loss
+    if not callable(loss):
+        raise ConfigError(f"loss= must be a function of outputs and targets, or a task, not {loss!r}")
+    return lambda train: WithLoss(build_task("auto", target_of(train.form)), loss)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Codec | torch.device) else value

@@ -1,0 +1,1 @@
+"""Sections of tokens: activations whose last dimension counts channels, which have no spatial neighbours."""

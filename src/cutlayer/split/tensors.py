@@ -1,0 +1,171 @@
+"""What crosses a cut: one tensor, or several by name.
+
+`Tensors` is a plain tensor where one crosses, and a dict in the order of the forward pass where several do.
+Floating-point tensors have gradients. Integer and boolean ones have none. All have the samples in front.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from cutlayer.errors import ModelError
+
+Tensors: TypeAlias = Tensor | dict[str, Tensor]
+#: What a model takes: one tensor, several in order, or several by keyword.
+Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+
+
+def call(part: nn.Module, inputs: Inputs) -> Any:
+    """Call the first part of a model with what a data set gives."""
+    if isinstance(inputs, dict):
+        return part(**inputs)
+    return part(*inputs) if isinstance(inputs, tuple) else part(inputs)
+
+
+def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
+    """A function of each tensor that a model takes."""
+    if isinstance(inputs, dict):
+        return {name: f(tensor) for name, tensor in inputs.items()}
+    return tuple(map(f, inputs)) if isinstance(inputs, tuple) else f(inputs)
+
+
+def to_device(inputs: Inputs, device: torch.device) -> Inputs:
+    """What a model takes, on its device."""
+    return apply_to_inputs(lambda tensor: tensor.to(device), inputs)
+
+
+def as_float32(output: Any) -> Any:
+    """What a part gives, with float32 in place of the bfloat16 of autocast."""
+    if isinstance(output, Tensor):
+        return output.float() if output.dtype == torch.bfloat16 else output
+    wide = (leaf.dtype != torch.bfloat16 for leaf in pytree.tree_leaves(output) if isinstance(leaf, Tensor))
+    return output if all(wide) else pytree.tree_map_only(Tensor, as_float32, output)
+
+
+def samples_in(x: Tensors) -> int:
+    """How many samples a batch has."""
+    return len(tensors_of(x)[0])
+
+
+def main_output(output: Any) -> Tensor:
+    """The tensor that a loss is computed from: a model's only output, its logits or its hidden states."""
+    if isinstance(output, Tensor):
+        return output
+    named = output if isinstance(output, Mapping) else {}
+    for name in ("logits", "last_hidden_state"):
+        if isinstance(named.get(name), Tensor):
+            found: Tensor = named[name]
+            return found
+    several = list(named.values()) if named else output
+    if isinstance(several, (tuple, list)) and several and isinstance(several[0], Tensor):
+        return several[0]
+    raise ModelError(
+        f"the model returns a {type(output).__name__}, in which no tensor to compute the loss from is "
+        "found; let it return one tensor, or several with the logits first"
+    )
+
+
+def tensors_of(x: Tensors) -> list[Tensor]:
+    """All of them, in order."""
+    return list(x.values()) if isinstance(x, dict) else [x]
+
+
+def apply(f: Callable[[Tensor], Tensor], x: Tensors) -> Tensors:
+    """A function of each tensor."""
+    return {name: f(tensor) for name, tensor in x.items()} if isinstance(x, dict) else f(x)
+
+
+def floats(x: Tensors) -> Tensors:
+    """Those that have gradients, in the form that gradients have."""
+    if isinstance(x, dict):
+        return {name: tensor for name, tensor in x.items() if tensor.is_floating_point()}
+    return x
+
+
+def received(x: Tensors) -> Tensors:
+    """As they begin a part's pass: without history, and those that have gradients ready to collect them."""
+    return apply(lambda t: t.detach().requires_grad_(t.is_floating_point()), x)
+
+
+def like(x: Tensors, values: Sequence[Tensor]) -> Tensors:
+    """Values in the form of `x`: under its names, or alone."""
+    return dict(zip(x, values, strict=True)) if isinstance(x, dict) else values[0]
+
+
+def elements(x: Tensors) -> int:
+    """How many elements they have together."""
+    return sum(tensor.numel() for tensor in tensors_of(x))
+
+
+def raw_bytes(x: Tensors) -> int:
+    """Bytes without compression: floats as float32, others as they are."""
+    return sum(t.numel() * (4 if t.is_floating_point() else t.element_size()) for t in tensors_of(x))
+
+
+def has_integers(x: Tensors) -> bool:
+    """Whether some of them are no floats."""
+    return any(not tensor.is_floating_point() for tensor in tensors_of(x))
+
+
+def flat(x: Tensors) -> Tensor:
+    """All floating-point values: the tensor itself, or several as one vector."""
+    if isinstance(x, dict):
+        return torch.cat([tensor.reshape(-1).float() for tensor in tensors_of(floats(x))])
+    return x
+
+
+@torch.no_grad()
+def all_finite(x: Any) -> bool:
+    """Whether no value is NaN or infinite, in all tensors of whatever a part returns.
+
+    A sum that is finite shows it in one pass, without memory for a mask.
+    """
+    found = [leaf for leaf in pytree.tree_leaves(x) if isinstance(leaf, Tensor) and leaf.is_floating_point()]
+    if not found or math.isfinite(torch.stack([t.sum(dtype=torch.float32) for t in found]).sum()):
+        return True
+    # Finite values can have a sum that is not.
+    return all(bool(torch.isfinite(tensor).all()) for tensor in found)
+
+
+def multiplied(x: Tensors, by: float) -> Tensors:
+    """Each value times a number."""
+    return apply(lambda tensor: tensor * by, x)
+
+
+def divided(x: Tensors, by: float) -> Tensors:
+    """Each value divided by a number."""
+    return apply(lambda tensor: tensor / by, x)
+
+
+def concatenate(batches: Sequence[Tensors]) -> Tensors:
+    """Several batches as one."""
+    named = [batch for batch in batches if isinstance(batch, dict)]
+    if named:
+        return {name: torch.cat([batch[name] for batch in named]) for name in named[0]}
+    return torch.cat([tensor for batch in batches for tensor in tensors_of(batch)])
+
+
+def divide_batch(x: Tensors, sizes: Sequence[int]) -> list[Tensors]:
+    """One batch as several of these sizes."""
+    if not isinstance(x, dict):
+        return list(torch.split(x, list(sizes)))
+    pieces = {name: torch.split(tensor, list(sizes)) for name, tensor in x.items()}
+    return [{name: piece[i] for name, piece in pieces.items()} for i in range(len(sizes))]
+
+
+def gradients_for(x: Tensors, gradient: Tensors) -> tuple[list[Tensor], list[Tensor]]:
+    """Those of `x` that have a history, and the gradient of each. Raises if a name or a form is wrong."""
+    if isinstance(x, dict) != isinstance(gradient, dict):
+        raise ValueError("one gradient for several tensors, or several for one")
+    outputs = floats(x)
+    if isinstance(outputs, dict) and isinstance(gradient, dict):
+        if outputs.keys() != gradient.keys():
+            raise ValueError(f"gradients of {', '.join(gradient)}; expected {', '.join(outputs)}")
+        gradient = {name: gradient[name] for name in outputs}
+    pairs = zip(tensors_of(outputs), tensors_of(gradient), strict=True)
+    found = [(output, g) for output, g in pairs if output.requires_grad]
+    return [output for output, _ in found], [g for _, g in found]
