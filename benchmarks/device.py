@@ -87,12 +87,15 @@ def test_images(trained: Trained) -> tuple[torch.Tensor, torch.Tensor]:
     """The test samples of a run, all of them."""
     data = trained.config.data
     found = load(data.source, "test", root=data.root, size=data.size)
-    return found.images, found.labels
+    images, labels = found.batch(torch.arange(len(found)))
+    if not isinstance(images, torch.Tensor):
+        raise TypeError("these benchmarks are of images")
+    return images, labels
 
 
 def frames(half: ClientSide | OnnxHalf, images: Any) -> Callable[[], bytes]:
     """The device's work on a batch: its half, then the codec."""
-    return lambda: half.up.encode(half.smash(images))
+    return lambda: half.encode(half.smash(images))
 
 
 def throughput(runs: dict[str, Path], folder: Path) -> Figures:
@@ -257,8 +260,8 @@ def training(folder: Path, codec: str, seeds: int = 3) -> Figures:
         toml = place / "run.toml"
         toml.write_text(f'seed = {seed}\n[train]\nclients = 2\nepochs = 10\n[codec]\nup = "{codec}"\n')
         data = prepare_data(load_config(toml))
-        mine = data.train.select(data.parts[1])
-        np.savez(place / "mine.npz", images=mine.images.numpy(), labels=mine.labels.numpy())
+        images, labels = data.train.batch(data.parts[1])
+        np.savez(place / "mine.npz", images=np.asarray(images), labels=labels.numpy())
         words = ["--part", "client", "--format", "onnx-training", "--out", place / "client.onnx"]
         done(cutlayer("export", toml, *words, stdout=subprocess.DEVNULL))
         # Over the network two PyTorch clients give the bits of a run in one process.

@@ -1,4 +1,4 @@
-"""The types of numbers that frames carry, without PyTorch: floating-point ones and integers, and their limits."""
+"""The types of numbers that frames carry, without PyTorch: floating-point types and integers."""
 
 from __future__ import annotations
 

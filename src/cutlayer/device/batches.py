@@ -73,10 +73,20 @@ def normalized(images: Any, form: DataForm) -> Any:
         top, left = (max(0, side - form.size) // 2 for side in images.shape[2:])
         images = images[:, :, top : top + form.size, left : left + form.size]
     if not form.pixels:
-        return np.ascontiguousarray(images)
+        return _standardised(images, form)
     mean, std = (np.array(values, np.float32).reshape(1, -1, 1, 1) for values in (form.mean, form.std))
     # (pixel / 255 - mean) / std, as one multiplication and one addition.
     scaled = np.ascontiguousarray(images, np.float32)
     scaled *= np.float32(1) / (np.float32(255) * std)
     scaled -= mean / std
     return scaled
+
+
+def _standardised(features: Any, form: DataForm) -> Any:
+    """Float features less their means, divided by their deviations."""
+    if not any(form.mean) and all(value == 1.0 for value in form.std):
+        return np.ascontiguousarray(features)
+    shape = (1, -1, *[1] * (features.ndim - 2))
+    mean, std = (np.array(values, np.float64).reshape(shape) for values in (form.mean, form.std))
+    # In double: a mean may be large beside what varies around it.
+    return ((features.astype(np.float64) - mean) / std).astype(np.float32)

@@ -16,7 +16,8 @@ MOST_VALUES = 1 << 22
 MOST_CLASSES = 1 << 16
 LONGEST_NAME = 256
 SMALLEST_STD = 1e-9
-AUGMENTATIONS = ("none", "crop-flip", "resized-crop-flip")
+LARGEST_FEATURE = 1e12
+AUGMENTATIONS = ("none", "crop-flip", "shift-flip", "resized-crop-flip")
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class DataForm:
     name: str
     shape: tuple[int, ...]
     pixels: bool
-    """Whether samples are uint8 images; otherwise float32 features, used as they are."""
+    """Whether samples are uint8 images; otherwise float32 features, which are standardised."""
     classes: int
     class_names: tuple[str, ...] | None
     augment: str
@@ -38,17 +39,18 @@ class DataForm:
     @staticmethod
     def parse(found: Mapping[str, Any]) -> DataForm:
         """From JSON of somebody else. Raises ValueError, KeyError or TypeError if it cannot be."""
-        names = found["class_names"]
-        size = found["size"]
+        names, size = found["class_names"], found["size"]
+        pixels = flag(found["pixels"])
+        low, high = (0.0, 1.0) if pixels else (-LARGEST_FEATURE, LARGEST_FEATURE)
         form = DataForm(
             name=text(found["name"]),
             shape=whole_numbers(found["shape"], 1, MOST_VALUES, most=8),
-            pixels=flag(found["pixels"]),
+            pixels=pixels,
             classes=whole_number(found["classes"], 1, MOST_CLASSES),
             class_names=None if names is None else tuple(text(name) for name in items(names, MOST_CLASSES)),
             augment=text(found["augment"]),
-            mean=tuple(number(v, 0, 1) for v in items(found["mean"], MOST_VALUES)),
-            std=tuple(number(v, SMALLEST_STD, 1) for v in items(found["std"], MOST_VALUES)),
+            mean=tuple(number(v, low, high) for v in items(found["mean"], MOST_VALUES)),
+            std=tuple(number(v, SMALLEST_STD, high) for v in items(found["std"], MOST_VALUES)),
             size=None if size is None else whole_number(size, 1, MOST_VALUES),
         )
         if not form.shape or math.prod(form.shape) > MOST_VALUES or (form.pixels and len(form.shape) != 3):

@@ -10,6 +10,8 @@ from cutlayer.codecs import Codec
 from cutlayer.codecs.registry import codec_of
 from cutlayer.device.data_form import flag, number, text, whole_number
 
+#: Settings that a device without PyTorch cannot follow, if they differ from their defaults.
+BEYOND = ("accumulate", "clip_gradient", "precision", "share_differences")
 _MOST = 1 << 63
 
 
@@ -41,6 +43,9 @@ class RunSettings:
             raise TypeError("it has no settings of a run")
         found = json.loads(settings)
         train, codec = found["train"], found["codec"]
+        for name in BEYOND:  # settings that have their defaults are left out
+            if name in train:
+                raise ValueError(f"train.{name} needs PyTorch on every client")
         return RunSettings(
             seed=whole_number(found["seed"], 0, _MOST),
             mode=text(train["mode"]),

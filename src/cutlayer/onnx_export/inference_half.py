@@ -9,20 +9,21 @@ import logging
 import warnings
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cutlayer.codecs import decode
 from cutlayer.data.spec import DataSpec
+from cutlayer.device.data_form import DataForm
 from cutlayer.device.inference_half import ABOUT, FEATURES, FORMAT, INPUT, LOGITS, SMASHED, TAIL, OnnxHalf
-from cutlayer.errors import FileError, ModelError
+from cutlayer.errors import ConfigError, FileError, ModelError
 from cutlayer.files import reason, write_atomically
 from cutlayer.imports import need
 from cutlayer.inference.client_half import ClientSide
+from cutlayer.split.tensors import Tensors
 from cutlayer.training.load_run import Trained
 
 #: Makes INT8 of the bytes of a head; see `quantize`.
@@ -34,13 +35,21 @@ class _WithPreprocessing(nn.Module):
 
     factor: Tensor
     shift: Tensor
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, spec: DataSpec, head: nn.Module) -> None:
         super().__init__()
         self.spec, self.head = spec, head
-        mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (spec.mean, spec.std))
-        self.register_buffer("factor", 1 / (255 * std))
-        self.register_buffer("shift", mean / std)
+        self.as_given = not spec.pixels and not any(spec.mean) and set(spec.std) == {1.0}
+        if spec.pixels:
+            mean, std = (torch.tensor(values).view(1, -1, 1, 1) for values in (spec.mean, spec.std))
+            self.register_buffer("factor", 1 / (255 * std))
+            self.register_buffer("shift", mean / std)
+        else:
+            shape = (1, -1, *[1] * (len(spec.shape) - 1))
+            for name, values in (("mean", spec.mean), ("std", spec.std)):
+                self.register_buffer(name, torch.tensor(values, dtype=torch.float64).view(shape))
 
     def forward(self, images: Tensor) -> Any:
         """Normalize as in training, cut to size at the centre, and run the head."""
@@ -50,6 +59,8 @@ class _WithPreprocessing(nn.Module):
             images = images[:, :, top : top + size, left : left + size]
         if self.spec.pixels:
             images = images.to(torch.float32) * self.factor - self.shift
+        elif not self.as_given:  # in double, as `data.Augment` does it
+            images = ((images.to(torch.float64) - self.mean) / self.std).to(torch.float32)
         return self.head(images)
 
 
@@ -73,13 +84,14 @@ def export_onnx(trained: Trained, path: str | Path, quantize: Quantize | None = 
     if path.suffix != ".onnx":
         raise FileError(f"{path}: an ONNX half is an .onnx file; give it that name")
     side, spec = ClientSide.of(trained), trained.data_spec
+    check_form(spec)
     samples = torch.zeros(2, *spec.shape, dtype=torch.uint8 if spec.pixels else torch.float32)
-    smashed = side.smash(samples)
+    smashed = one_tensor(side.smash(samples))
     head = graph_of(_WithPreprocessing(spec, side.head).eval(), samples, INPUT, SMASHED)
     metadata = {}
     if side.tail is not None:
         with torch.no_grad():
-            features = trained.parts[1](decode(side.up.encode(smashed)))
+            features = one_tensor(trained.parts[1](side.decode(side.encode(smashed))))
         metadata[TAIL] = base64.b64encode(
             graph_of(_Tail(side.tail).eval(), features, FEATURES, LOGITS)
         ).decode()
@@ -89,7 +101,7 @@ def export_onnx(trained: Trained, path: str | Path, quantize: Quantize | None = 
             "kind": "inference",
             "digest": side.digest,
             "codec": trained.config.codec.up,
-            "data": {k: v for k, v in asdict(spec).items() if k != "samples"},
+            "data": data_fields(spec),
             "smashed": list(smashed.shape[1:]),
             "step": trained.step,
             "quantized": quantize is not None,
@@ -103,6 +115,30 @@ def export_onnx(trained: Trained, path: str | Path, quantize: Quantize | None = 
     except OSError as error:
         raise FileError(f"{path}: cannot be written ({reason(error)})") from error
     return half
+
+
+def check_form(spec: DataSpec) -> None:
+    """Raise ConfigError for data that a device without PyTorch cannot prepare."""
+    if not spec.form.plain:
+        raise ConfigError(
+            "an ONNX half takes images or float features and tells classes; these data have another form. "
+            "Export the half for PyTorch (--format safetensors)"
+        )
+
+
+def one_tensor(crossing: Tensors) -> Tensor:
+    """The tensor that crosses a cut; ModelError if there are several."""
+    if isinstance(crossing, dict):
+        raise ModelError(
+            f"several tensors cross the cut ({', '.join(crossing)}), and an ONNX half sends one; cut "
+            "the model elsewhere, or export it for PyTorch (--format safetensors)"
+        )
+    return crossing
+
+
+def data_fields(spec: DataSpec) -> dict[str, Any]:
+    """What a device is told of the data: those fields that plain data have."""
+    return {field.name: getattr(spec, field.name) for field in fields(DataForm)}
 
 
 def graph_of(module: nn.Module, example: Tensor, given: str, found: str) -> bytes:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from cutlayer.config.resolve import resolve_config
 from cutlayer.config.schema import Config
 from cutlayer.data import load
@@ -13,7 +16,7 @@ from cutlayer.device.inference_half import OnnxHalf
 from cutlayer.errors import ConfigError
 from cutlayer.onnx_export.inference_half import export_onnx
 from cutlayer.onnx_export.quantize import CALIBRATION, quantized
-from cutlayer.protocol.build import prepare_data
+from cutlayer.protocol.build import load_settings, prepare_data
 from cutlayer.training.load_run import Trained
 
 
@@ -22,10 +25,14 @@ def export_run(trained: Trained, path: Path, *, int8: bool = False, root: Path |
     if not int8:
         return export_onnx(trained, path)
     data = trained.config.data
-    found = load(data.source, "train", root=root or data.root, size=data.size, limit=CALIBRATION)
+    how = load_settings(trained.config)
+    found = load(data.source, "train", root=root or data.root, limit=CALIBRATION, **how)
     if found.shape != trained.data_spec.shape:
         raise ConfigError(f"{data.source}: samples have another shape than those that the run was trained on")
-    samples = found.images.numpy()
+    images = found.batch(torch.arange(len(found)))[0]
+    if not isinstance(images, Tensor):
+        raise ConfigError(f"{data.source}: samples of several tensors cannot be quantized for")
+    samples = images.numpy()
     return export_onnx(trained, path, lambda graph: quantized(graph, samples))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,14 @@ from cutlayer.data.spec import DataSpec
 from cutlayer.device.batches import AUGMENTATIONS
 from cutlayer.device.inference_half import ABOUT, FORMAT, INPUT, SMASHED
 from cutlayer.device.optimizers import OPTIMIZERS
+from cutlayer.device.settings import BEYOND
 from cutlayer.device.training_half import AFTER, EVALUATE, GRADIENT, GRADIENT_OF, STATE, VJP
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.files import reason, write_atomically
 from cutlayer.imports import need
 from cutlayer.models import ANY_MODEL
 from cutlayer.onnx_export.graph import Graph, Value
+from cutlayer.onnx_export.inference_half import check_form, data_fields, one_tensor
 from cutlayer.onnx_export.tape import gradients
 from cutlayer.onnx_export.trace import Traced, trace
 from cutlayer.protocol.build import make_client, make_task, prepare_model
@@ -36,14 +37,17 @@ from cutlayer.tasks.classification import Classification
 def export_training(config: Config, spec: DataSpec, path: str | Path) -> dict[str, Any]:
     """Write the half to a file; what it holds, in numbers."""
     need("onnx", "exporting ONNX", "export")
+    check_form(spec)
     check(config, spec)
     data = spec.placeholder_data()
-    if not isinstance(make_task(data.train), Classification):
+    if not isinstance(make_task(config, data.train), Classification):
         raise ConfigError("only classification can be trained without PyTorch yet")
     _, parts = prepare_model(config, data.train, ANY_MODEL)
     model = make_client(config, parts).model
     blank = torch.zeros(1, *spec.shape, dtype=torch.uint8 if spec.pixels else torch.float32)
     images = spec.preprocess().test(blank)
+    with torch.no_grad():
+        one_tensor(model.head.eval()(images))
     evaluation = trace(model.head, images, training=False)
     forward = trace(model.head, images, training=True)
     state = {name: t.detach().contiguous().numpy().copy() for name, t in model.head.state_dict().items()}
@@ -51,7 +55,7 @@ def export_training(config: Config, spec: DataSpec, path: str | Path) -> dict[st
         "format": FORMAT,
         "kind": "training",
         "settings": settings_for_clients(config),
-        "data": {k: v for k, v in asdict(spec).items() if k != "samples"},
+        "data": data_fields(spec),
         "smashed": forward.output.shape[1:],
         "rates": rates(config),
         "parameters": model.parameter_names,
@@ -88,6 +92,10 @@ def check(config: Config, spec: DataSpec) -> None:
         )
     if train.optimizer not in OPTIMIZERS:
         raise ConfigError(f"train.optimizer: {train.optimizer} needs PyTorch; use {' or '.join(OPTIMIZERS)}")
+    settings = config.identity()["train"]
+    for name in BEYOND:
+        if name in settings:
+            raise ConfigError(f"train.{name}: {settings[name]} needs PyTorch on every client; leave it out")
     if config.codec.follows_link:
         raise ConfigError("codec.rate: a rate that follows the link needs PyTorch; use fixed or until:...")
     if spec.augment not in AUGMENTATIONS:

@@ -35,7 +35,8 @@ def unpack_tensor(data: bytes, max_elements: int, device: torch.device | None = 
     """
     if data[:4] == _MAGIC:
         return _unpack_integers(data, max_elements).to(device or "cpu")
-    return decode(data, max_elements=max_elements, device=device)
+    found: Tensor = decode(data, max_elements=max_elements, device=device, like="torch")
+    return found
 
 
 def _pack_integers(x: Tensor) -> bytes:

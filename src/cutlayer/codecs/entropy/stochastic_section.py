@@ -119,9 +119,9 @@ class StochasticSection(SectionWriter):
         """Top values are levels, too: those that are too high to be coded with the others."""
         self.count, self.low, self.width, self.top_stream = levels.size, 0, 0, b""
         if self.count:
-            magnitudes = abs(levels)
+            magnitudes: NDArray[Any] = abs(levels)
             self.low = int(magnitudes.min())
             self.width = (int(magnitudes.max()) - self.low).bit_length()
-            code = magnitudes - self.low
+            code: NDArray[Any] = magnitudes - self.low
             code = code << 1 | (levels < 0) if self.signed else code
             self.top_stream = self.pack(code, self.width + self.signed)
