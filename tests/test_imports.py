@@ -11,12 +11,14 @@ import cutlayer
 ROOT = Path(cutlayer.__file__).parent
 
 # From the ground up. A room may import itself, the rooms in its row, and what stands behind `GROUND`.
-GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "seeding", "seeds", "units"}
+GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "plain_json"}
+GROUND |= {"seeding", "seeds", "units"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "interrupt": set(),
     "seeding": set(),
+    "plain_json": set(),
     "files": {"errors"},
     "imports": {"errors"},
     "seeds": set(),

@@ -22,7 +22,7 @@ from cutlayer.device.training_half import TrainingFile, TrainingHalf
 from cutlayer.errors import CheckpointError, ConfigError, DataError, FileError, MessageError, RefusedError
 from cutlayer.protocol.build import make_client, make_server, make_task, prepare_data, prepare_model
 from cutlayer.split.state import client_state
-from cutlayer.tasks.classification import pack
+from cutlayer.tasks.targets import pack
 from cutlayer.wire.messages.types import Ask, BeginStep, Gradient, Share, State, SyncUp
 
 onnx = pytest.importorskip("onnx")
@@ -40,7 +40,7 @@ def test_gradients_are_those_of_pytorch_at_every_step_of_an_epoch(config: Config
     file = TrainingFile.load(half_file)
     half, data = TrainingHalf(file), prepare_data(config)
     _, parts = prepare_model(config, data.train)
-    twin, task = make_client(config, parts), make_task(data.train)
+    twin, task = make_client(config, parts), make_task(config, data.train)
     server = make_server(config, parts, task).part.train()
     batches, _ = batches_of(config, file)
     sampler = Sampler(data.parts[1], config.train.batch_size, seed=config.seed, client=1)

@@ -193,7 +193,7 @@ def _remote(server: str, side: ClientSide, codec: str | None, credentials: Clien
 
 
 def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:
-    from cutlayer.training.records import to_json
+    from cutlayer.plain_json import to_json
 
     if suffix == ".jsonl":
         file.writelines(to_json(row) + "\n" for row in rows)
