@@ -16,6 +16,8 @@ from cutlayer.errors import DtypeError, ParameterError
 pytest.importorskip("cutlayer._native")
 GOLDEN = Path(__file__).parents[1] / "golden"
 
+# Codecs of which parts are plain NumPy.
+STEERED = ["ems:rounding=stochastic", "ems:layout=tokens", "uq", "c3sl", "fedlite", "slacc", "splitfc"]
 PROGRAM = GOLDEN / "without_torch.py"
 
 
@@ -68,7 +70,7 @@ def test_without_kernels_too_nothing_works_and_one_line_says_what_to_do() -> Non
 
 
 @pytest.mark.parametrize(
-    "spec", ["dense", "ms", "qu:bits=4", "ems", "dense:dtype=bfloat16", "sp:values=float16"]
+    "spec", ["dense", "ms", "qu:bits=4", "ems", "dense:dtype=bfloat16", "sp:values=float16", *STEERED]
 )
 def test_arrays_and_tensors_give_the_same_frames_and_values(spec: str) -> None:
     x = torch.randn(3, 4, 8, 8, generator=torch.Generator().manual_seed(1))
