@@ -12,6 +12,10 @@ import torch
 from cutlayer.data import Dataset
 
 def other():
+    split = Dataset(torch.rand(40, 1, 9, 9), torch.randint(3, (40,)), classes=3)
+    return split, split
+
+def rows():
     split = Dataset(torch.rand(40, 20), torch.randint(3, (40,)), classes=3)
     return split, split
 """
@@ -64,7 +68,10 @@ def test_data_and_models_that_do_not_fit(cluster) -> None:
     wrong = ("--data", "mine:other", "--as", "1", "--retry", "0")
     where = f"127.0.0.1:{cluster.port}"
     other = cluster.nursery.start("join", where, *wrong, cwd=cluster.folder, PYTHONPATH=str(cluster.folder))
-    fails(other, "client 1's data do not fit", "[20]")
+    fails(other, "client 1's data do not fit", "[1, 9, 9]")
+    rows = ("--data", "mine:rows", "--as", "1", "--retry", "0")
+    other = cluster.nursery.start("join", where, *rows, cwd=cluster.folder, PYTHONPATH=str(cluster.folder))
+    fails(other, "tiny takes images", "[20]")
     missing = cluster.nursery.start(
         "join", where, "--data", "nowhere/photos", "--as", "1", cwd=cluster.folder
     )

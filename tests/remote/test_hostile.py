@@ -1,6 +1,7 @@
 """Whatever one client sends, it is told what is wrong, and the server goes on with the others."""
 
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,14 @@ def test_a_backward_of_another_shape(serve: Any, net: Any) -> None:
     with pytest.raises(RefusedError, match=r"for outputs of shape \[4, 3\]"):
         listen(remote)
     remote._stream.close(finished=False)
-    with served.connect():
-        pass
+    end = time.monotonic() + 20
+    while True:
+        try:
+            with served.connect():
+                break
+        except RefusedError:  # until the server has seen that the other one is gone
+            assert time.monotonic() < end
+            time.sleep(0.02)
     served.join()
 
 
@@ -168,8 +175,14 @@ def test_a_server_that_answers_nonsense(
         remote(X, Y)
     assert "\x1b" not in str(found.value)
     remote._stream.close(finished=False)
-    with served.connect():
-        pass
+    end = time.monotonic() + 20
+    while True:
+        try:
+            with served.connect():
+                break
+        except RefusedError:  # until the server has seen that the other one is gone
+            assert time.monotonic() < end
+            time.sleep(0.02)
     served.join()
 
 
@@ -186,8 +199,14 @@ def test_a_gradient_that_does_not_fit_is_refused(
     with pytest.raises(MessageError, match=r"127\.0\.0\.1:\d+: .*gradient of shape"):
         loss.backward()
     remote._stream.close(finished=False)
-    with served.connect():
-        pass
+    end = time.monotonic() + 20
+    while True:
+        try:
+            with served.connect():
+                break
+        except RefusedError:  # until the server has seen that the other one is gone
+            assert time.monotonic() < end
+            time.sleep(0.02)
     served.join()
 
 

@@ -10,13 +10,16 @@ def test_smoothed_loss_by_hand_and_scores_as_they_are() -> None:
     logs = outputs.log_softmax(1)
     right, spread = logs[[0, 1], targets], logs.mean(1)
     plain, smooth = Classification(3), Classification(3, 0.3)
-    assert plain.losses(outputs, targets).tolist() == pytest.approx((-right).tolist())
+    assert plain.batch_losses(outputs, targets, [1, 1]).tolist() == pytest.approx((-right).tolist())
     expected = (-0.7 * right - 0.3 * spread).tolist()
-    assert smooth.losses(outputs, targets).tolist() == pytest.approx(expected)
+    assert smooth.batch_losses(outputs, targets, [1, 1]).tolist() == pytest.approx(expected)
     assert float(smooth.loss(outputs, targets)) == pytest.approx(sum(expected) / 2)
-    assert smooth.score(outputs, targets) == plain.score(outputs, targets)
+    assert smooth.sums(outputs, targets) == plain.sums(outputs, targets)
 
 
 def test_runs_without_smoothing_are_those_of_earlier_releases() -> None:
     assert "task" not in load(None).identity()
-    assert load(None, ["task.label_smoothing=0.2"]).identity()["task"] == {"label_smoothing": 0.2}
+    assert load(None, ["task.label_smoothing=0.2"]).identity()["task"] == {
+        "name": "auto",
+        "label_smoothing": 0.2,
+    }

@@ -123,7 +123,7 @@ def test_halves_that_do_not_belong_together(run, trained, tmp_path) -> None:
 
 def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(trained) -> None:
     with served(trained, batching=Batching(samples=16)) as (address, server):
-        shape = server.side.shape
+        shape = server.side.forms
         good = cutlayer.codec("dense").encode(torch.zeros(2, *shape))
         damaged = good[:-1] + bytes([good[-1] ^ 1])
         cases = {
