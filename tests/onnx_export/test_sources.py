@@ -47,6 +47,10 @@ def spec() -> DataSpec:
     [
         (["train.mode=sequential"], "mode parallel, not sequential"),
         (["train.aggregation=allgather", "codec.feedback=false"], "allgather needs PyTorch"),
+        (["train.accumulate=2"], "accumulate: 2 needs PyTorch"),
+        (["train.precision=bfloat16"], "precision: bfloat16 needs PyTorch"),
+        (["train.clip_gradient=1.0"], "clip_gradient: 1.0 needs PyTorch"),
+        (["train.share_differences=true", "train.sync=epoch"], "share_differences: True needs PyTorch"),
         (["codec.rate=auto"], "a rate that follows the link needs PyTorch"),
     ],
 )

@@ -108,7 +108,7 @@ def _extras() -> Iterator[Finding]:
         if not missing:
             yield Finding(f"extra {extra}", "installed")
             continue
-        # What every run needs is a problem where PyTorch is. Devices do without, and others may not be wanted.
+        # What every run needs is a problem where PyTorch is; devices do without, and others need not be.
         runs = extra in ("train", "network") and _version("torch") is not None
         needed: Verdict = "problem" if runs else "note"
         told = "not installed" if len(missing) == len(modules) else f"without {', '.join(missing)}"
