@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
 NATIVE := $(wildcard native/*/*.* native/*/*/*.*) CMakeLists.txt
 
-.PHONY: help install demo test lint types unit fuzz chaos bench clean
+.PHONY: help install demo test lint types unit fuzz chaos bench wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -53,5 +53,15 @@ chaos: install  ## minutes of kills, freezes, resets and damaged bytes, on clien
 bench: install  ## speed as ratios to memcpy, written to benchmarks/results
 	$(BIN)/python benchmarks/codecs.py --save
 
+# auditwheel says for which Linux systems a wheel is good, and puts what they lack into it.
+wheel: install  ## sdist and wheel in dist/, the wheel tried in an empty environment without compiler and PyTorch
+	rm -rf dist build/wheel
+	$(BIN)/python -m build --outdir build/wheel
+	mkdir -p dist && mv build/wheel/*.tar.gz dist/
+	if [ "$$(uname -s)" = Linux ]; then \
+	  PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl; \
+	else mv build/wheel/*.whl dist/; fi
+	$(BIN)/python tests/wheel/check.py dist/*.whl
+
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -105,7 +105,7 @@ def image_codecs(x: Tensor, error: float) -> dict[str, Any]:
 def entropies(frame: bytes, x: Tensor) -> dict[str, float]:
     """Bits an element of a frame's mask: entropy without and with the model's classes, and as coded."""
     info, shape = cutlayer.inspect(frame), section_shape(tuple(x.shape), 1)
-    native = kernels.kernels_for(x.device)
+    native = kernels.kernels_for(x.device.type)
     reader = ByteReader(memoryview(frame)[info.header_bytes :])
     reader.varint(len(frame))
     section = parse_header(reader, shape, 127, "mean", MAX_FINITE_BITS[1])

@@ -11,19 +11,26 @@ import cutlayer
 ROOT = Path(cutlayer.__file__).parent
 
 # From the ground up. A room may import itself, the rooms in its row, and what stands behind `GROUND`.
-GROUND = {"errors", "files", "imports", "interrupt", "seeding", "units"}
+GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "plain_json"}
+GROUND |= {"seeding", "seeds", "units"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "interrupt": set(),
     "seeding": set(),
+    "plain_json": set(),
     "files": {"errors"},
     "imports": {"errors"},
+    "seeds": set(),
+    "float_types": {"errors", "imports"},
+    "pixels": {"errors", "imports"},
     # Tensors to frames; models in parts; bytes; figures. None knows another, but for the last.
     "codecs": GROUND | {"_native"},
     "split": GROUND,
     "wire": GROUND,
     "analysis": GROUND | {"codecs", "split"},
+    # A device without PyTorch.
+    "device": GROUND | {"codecs", "wire"},
     # What a run is made of.
     "rates": GROUND | {"analysis", "codecs", "wire"},
     "tasks": GROUND | {"codecs"},
@@ -42,7 +49,10 @@ ALLOWED: dict[str, set[str]] = {
     | {"_native", "aggregation", "analysis", "client", "codecs", "config", "data", "models", "protocol"}
     | {"rates", "server", "split", "tasks", "wire"},
     "inference": GROUND
-    | {"codecs", "config", "data", "models", "protocol", "split", "tasks", "training", "wire"},
+    | {"codecs", "config", "data", "device", "models", "protocol", "split", "tasks", "training", "wire"},
+    "onnx_export": GROUND
+    | {"codecs", "config", "data", "device", "inference", "models", "protocol", "rates", "split", "tasks"}
+    | {"training"},
     # Loops of users' own.
     "remote": GROUND | {"codecs", "data", "protocol", "split", "training", "wire"},
     # What Python users call.

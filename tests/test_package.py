@@ -24,8 +24,11 @@ def test_pytorch_is_loaded_with_the_first_name_that_needs_it() -> None:
         "import sys, cutlayer\n"
         "assert cutlayer.CutlayerError and cutlayer.__version__\n"
         "assert not {'torch', 'numpy', 'grpc', 'pydantic'} & set(sys.modules)\n"
-        "from cutlayer import *\n"
-        "assert codec('ms').encode and 'torch' in sys.modules\n"
+        "from cutlayer import codec, decode\n"
+        "import numpy\n"
+        "assert decode(codec('ms').encode(numpy.ones(9, 'float32')), like='numpy').all()\n"
+        "assert 'torch' not in sys.modules and 'grpc' not in sys.modules\n"
+        "assert decode(codec('ms').encode(numpy.ones(9, 'float32'))).all() and 'torch' in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 

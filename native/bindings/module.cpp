@@ -29,12 +29,12 @@ float* floats_out(Address a) { return reinterpret_cast<float*>(a); }
 nb::bytes allocate(nb::bytes header, size_t payload) {
   PyObject* frame = PyBytes_FromStringAndSize(nullptr, Py_ssize_t(header.size() + payload));
   if (!frame) throw nb::python_error();
-  std::memcpy(PyBytes_AS_STRING(frame), header.data(), header.size());
+  std::memcpy(PyBytes_AsString(frame), header.data(), header.size());
   return nb::steal<nb::bytes>(frame);
 }
 
 uint8_t* writable(nb::bytes& frame, size_t offset) {
-  return reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(frame.ptr())) + offset;
+  return reinterpret_cast<uint8_t*>(PyBytes_AsString(frame.ptr())) + offset;
 }
 
 // The buffer of any Python object that has a contiguous one; released with this.
@@ -70,6 +70,9 @@ void put_bytes(nb::bytes frame, size_t offset, nb::handle source) {
   std::memcpy(writable(frame, offset), data.at(0), data.size());
 }
 
+// Where the memory of an array begins. Its caller keeps the array alive.
+Address address(nb::handle array) { return reinterpret_cast<Address>(Buffer(array).at(0)); }
+
 uint32_t checksum(nb::handle frame, size_t from, int threads) {
   Buffer buffer(frame);
   nb::gil_scoped_release free;
@@ -91,6 +94,7 @@ NB_MODULE(_native, m) {
   m.def("force_instruction_set",
         [](std::optional<std::string> name) { return force_kernels(name ? name->c_str() : nullptr); },
         nb::arg().none());
+  m.def("address", &address);
   m.def("allocate", &allocate);
   m.def("advise_huge_pages", &advise_huge_pages);
   m.def("put_bytes", &put_bytes);

@@ -89,7 +89,12 @@ if not TYPE_CHECKING:
         """Import a public name, and keep it for the next time."""
         if name not in _MODULES:
             raise AttributeError(f"module 'cutlayer' has no attribute {name!r}")
-        value = getattr(import_module(_MODULES[name]), name)
+        try:
+            value = getattr(import_module(_MODULES[name]), name)
+        except ModuleNotFoundError as error:
+            from cutlayer.imports import missing
+
+            raise missing(error, f"cutlayer.{name}") or error from error
         globals()[name] = value
         return value
 

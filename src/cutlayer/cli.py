@@ -23,6 +23,7 @@ from cutlayer.commands.reproduce import reproduce
 from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
+from cutlayer.imports import missing
 
 app = Program(
     name="cutlayer",
@@ -85,6 +86,12 @@ def main() -> None:
         app()
     except CutlayerError as error:
         show.say(f"cutlayer: {error}", stderr=True)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        known = missing(error, "this command")
+        if known is None:
+            raise
+        show.say(f"cutlayer: {known}", stderr=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -12,6 +12,20 @@ from typing import Any
 
 from cutlayer.errors import CutlayerError, DataError
 
+#: Packages whose modules have another name.
+_PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "grpc": "grpcio", "google": "protobuf"}
+#: Which extra installs a module.
+_EXTRAS = {
+    "torch": "train",
+    "pydantic": "train",
+    "PIL": "device",
+    "cryptography": "network",
+    "google": "network",
+    "grpc": "network",
+    "onnx": "export",
+    "onnxruntime": "device",
+}
+
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -20,13 +34,22 @@ def need(module: str, why: str, extra: str = "train") -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package = {"PIL": "pillow", "sklearn": "scikit-learn", "grpc": "grpcio"}.get(
-            module.split(".")[0], module.split(".")[0]
-        )
+        root = module.split(".")[0]
         raise DataError(
-            f"{why} needs {package}, which is not installed ({error}); "
+            f"{why} needs {_PACKAGES.get(root, root)}, which is not installed ({error}); "
             f"install it with: pip install 'cutlayer[{extra}]'"
         ) from error
+
+
+def missing(error: ModuleNotFoundError, why: str) -> CutlayerError | None:
+    """What to say of a module that an extra installs; None if no extra does."""
+    root = (error.name or "").split(".")[0]
+    if root not in _EXTRAS:
+        return None
+    return DataError(
+        f"{why} needs {_PACKAGES.get(root, root)}, which is not installed; "
+        f"install it with: pip install 'cutlayer[{_EXTRAS[root]}]'"
+    )
 
 
 def _look_here(top: str) -> None:

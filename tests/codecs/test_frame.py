@@ -97,7 +97,7 @@ def test_newer_version() -> None:
     ("at", "value", "words"),
     [
         (9, 99, "codec number 99"),
-        (10, 4, "a frame of ms cannot hold torch.bool"),
+        (10, 4, "a frame of ms cannot hold bool"),
         (10, 10, "dtype 10"),
         (11, 2, "flags 0x2"),
         (12, 33, "33 dimensions"),

@@ -23,12 +23,16 @@ def test_philox_known_answers() -> None:
 @pytest.mark.parametrize("first", [0, 1, 63, 64, 100, (1 << 32) * 4 - 70])
 def test_native_words_are_the_same(first: int) -> None:
     from cutlayer import _native
+    from cutlayer.codecs import reference
+    from cutlayer.codecs.kernels import native
 
     for seed, stream, section in itertools.product((0, 2**64 - 1, 12345), (0, 1), (0, 2**32 - 1)):
         assert (
             _native.random_words(seed, stream, section, first, 200)
             == philox.words(seed, stream, section, first, 200, CPU).tolist()
         )
+        how = (seed, stream, section, first, 200)
+        assert native.random_words(*how).tolist() == reference.random_words(*how).tolist()
 
 
 @pytest.mark.parametrize(("m", "n"), [(0, 5), (5, 5), (1, 1), (0, 0), (3, 1000), (997, 1000)])

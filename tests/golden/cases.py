@@ -1,6 +1,8 @@
-"""What the golden frames hold: a name, a spec and a tensor that needs no random generator to make."""
+"""What the golden frames hold: a name, a spec and an array that needs no random generator to make."""
 
-import torch
+from typing import Any
+
+import numpy as np
 
 SPECS = {
     "dense": "dense",
@@ -40,32 +42,32 @@ SPECS = {
 }
 
 
-def tensor(signed: bool) -> torch.Tensor:
+def tensor(signed: bool) -> Any:
     """4 x 3 x 5 x 7 numbers that look random, from integer arithmetic alone."""
-    i = torch.arange(420, dtype=torch.int64)
+    i = np.arange(420, dtype=np.int64)
     mixed = (i * 2654435761 + 12345) % 4294967296
-    x = (mixed.double() / 4294967296 * 2 - 1) ** 3 * 4
-    x = (x * 1024).round() / 1024  # exact in float32, and some values tie
-    return (x if signed else x.clamp(min=0)).float().view(4, 3, 5, 7)
+    x = (mixed / 4294967296 * 2 - 1) ** 3 * 4
+    x = np.round(x * 1024) / 1024  # exact in float32, and some values tie
+    return (x if signed else np.where(x < 0, 0, x)).astype(np.float32).reshape(4, 3, 5, 7)
 
 
-def planes(signed: bool) -> torch.Tensor:
+def planes(signed: bool) -> Any:
     """2 x 2 x 9 x 10 numbers that change slowly, large enough for a transform, from integers alone."""
-    sample, channel, y, x = (torch.arange(n).view(-1, *[1] * (3 - i)) for i, n in enumerate((2, 2, 9, 10)))
-    wave = ((3 * x + 5 * y + 7 * sample * channel + 11 * channel) % 40 - 20).abs() - 8 + (x * y * sample) % 5
-    return ((wave if signed else wave.clamp(min=0)).float() / 8).contiguous()
+    sample, channel, y, x = (np.arange(n).reshape(-1, *[1] * (3 - i)) for i, n in enumerate((2, 2, 9, 10)))
+    wave = abs((3 * x + 5 * y + 7 * sample * channel + 11 * channel) % 40 - 20) - 8 + (x * y * sample) % 5
+    return ((wave if signed else wave.clip(min=0)) / 8).astype(np.float32)
 
 
-def tokens() -> torch.Tensor:
+def tokens() -> Any:
     """6 x 13 x 5 numbers with channels of different means and spreads, two of them alike, from integers."""
-    i = torch.arange(390, dtype=torch.int64).view(6, 13, 5)
-    noise = ((i * 2654435761 + 777) % 4294967296 >> 20).double() / 2048 - 1
+    i = np.arange(390, dtype=np.int64).reshape(6, 13, 5)
+    noise = ((i * 2654435761 + 777) % 4294967296 >> 20) / 2048 - 1
     noise[..., 1] += 2 * noise[..., 0]
-    x = noise * torch.tensor([1, 2, 0.25, 4, 0.5]) + torch.tensor([0, 3, -20, 1, 0.125])
-    return ((x * 1024).round() / 1024).float()
+    x = noise * np.array([1, 2, 0.25, 4, 0.5]) + np.array([0, 3, -20, 1, 0.125])
+    return (np.round(x * 1024) / 1024).astype(np.float32)
 
 
-def cases() -> dict[str, tuple[str, torch.Tensor]]:
+def cases() -> dict[str, tuple[str, Any]]:
     """All golden frames by file name."""
     return {
         f"v1-{name}-{kind}.cut": (spec, tensor(kind == "signed"))
@@ -74,20 +76,20 @@ def cases() -> dict[str, tuple[str, torch.Tensor]]:
     } | {
         "v1-ems-error-dct-plain.cut": ("ems:error=0.02,transform=dct", planes(False)),
         "v1-ems-tokens-channels.cut": ("ems:bpe=4.0,rotation=none", tokens()),
-        "v1-ems-tokens-axes.cut": ("ems:error=0.001,layout=tokens,rotation=pca", tokens().flatten(0, 1)),
+        "v1-ems-tokens-axes.cut": ("ems:error=0.001,layout=tokens,rotation=pca", tokens().reshape(78, 5)),
         "v1-ems-tokens-scales-sample.cut": (
             "ems:step=0.5,layout=tokens,scales=channel,scope=sample",
-            tokens().view(1, 78, 5),
+            tokens().reshape(1, 78, 5),
         ),
         "v1-ems-bpe-dct-signed.cut": ("ems:bpe=12.0,transform=dct,values=float32", planes(True)),
     }
 
 
-def integers() -> dict[str, torch.Tensor]:
+def integers() -> dict[str, Any]:
     """Golden frames of integers by file name."""
-    i = torch.arange(105).view(3, 5, 7)
+    i = np.arange(105).reshape(3, 5, 7)
     return {
         "v1-integers-bool.cut": i % 3 == 0,
         "v1-integers-int64.cut": i * 37 % 101 - 50,
-        "v1-integers-uint8-constant.cut": torch.full((4,), 200, dtype=torch.uint8),
+        "v1-integers-uint8-constant.cut": np.full((4,), 200, np.uint8),
     }

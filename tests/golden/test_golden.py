@@ -37,7 +37,7 @@ def test_golden(name: str, implementation: str) -> None:
 def test_golden_integers(name: str, implementation: str) -> None:
     with kernels.using(implementation):
         assert encode_integers(INTEGERS[name]) == (HERE / name).read_bytes()
-        assert torch.equal(cutlayer.decode((HERE / name).read_bytes()), INTEGERS[name])
+        assert torch.equal(cutlayer.decode((HERE / name).read_bytes()), torch.from_numpy(INTEGERS[name]))
 
 
 def test_golden_set() -> None:

@@ -31,6 +31,15 @@ def test_extras_are_those_of_the_package() -> None:
     assert all(f"\n{extra} = [" in text for extra in EXTRAS)
 
 
+def test_a_device_without_pytorch_is_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    there, version = doctor._there, doctor._version
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "torch" else version(name))
+    monkeypatch.setattr(doctor, "_there", lambda name: name != "pydantic" and there(name))
+    assert found("torch").verdict == "note"
+    assert "cutlayer[train]" in found("torch").advice
+    assert found("extra train").verdict == "note"
+
+
 def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_there", lambda module: module not in ("grpc", "starlette", "uvicorn"))
     assert found("extra network") == Finding(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutlayer.errors import FileError, RecordError
-from cutlayer.training.records import RecordWriter, read, to_json
+from cutlayer.training.records import RecordWriter, read
 
 
 def write(path, steps):
@@ -124,7 +124,3 @@ def test_a_full_disk_is_named(tmp_path):
             records._file = full
             with pytest.raises(FileError, match=r"the disk is full.*free some space"):
                 records.step({"global_step": 1})
-
-
-def test_json_is_one_line():
-    assert to_json({"a": "x\ny", "b": (1, 2)}) == '{"a": "x\\ny", "b": [1, 2]}'

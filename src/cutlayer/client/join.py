@@ -1,19 +1,21 @@
-"""`join`: a client that takes part in a run over the network until the server says goodbye."""
+"""`join`: a client that takes part in a run over the network until the server says goodbye.
+
+What computes is a participant: with PyTorch (`client.participant`) or without (`device.participant`).
+Nothing here imports PyTorch by itself.
+"""
 
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from cutlayer.aggregation.client_exchange import EXCHANGES, ClientExchange
-from cutlayer.aggregation.gloo import Gloo
-from cutlayer.aggregation.robust import MeanRule
-from cutlayer.client.participant import Participant
 from cutlayer.client.stream_order import AggregatorStream
 from cutlayer.errors import CutlayerError, DivergedError, NonFiniteError, RefusedError, RollbackError
 from cutlayer.interrupt import Interrupt
 from cutlayer.wire.grpc.connection import Connection, Event
+from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import Combine, Message, Placeholder, Report, State, SyncUp, pack
@@ -32,6 +34,33 @@ class Participation:
     reason: str = ""
 
 
+class Participates(Protocol):
+    """What computes for a client, as this file uses it."""
+
+    client: int
+    settings: str
+    gauge: Gauge
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs the run has; 0 before the server's offer."""
+
+    def prepare(self, offer: Any) -> Any:
+        """Load what the run needs; what to say of it."""
+
+    def begin(self, welcome: Any) -> None:
+        """The run begins, or goes on from a checkpoint."""
+
+    def handle(self, message: Message) -> Iterable[Message]:
+        """The answers to a message."""
+
+    def exchange(self, gloo: Any) -> Any:
+        """This client's part where clients average among themselves; None if the server does."""
+
+    def exchange_codecs(self) -> Any:
+        """The run's codecs, for shares of other clients."""
+
+
 class _TaggedQueue:
     """One queue for the events of both connections."""
 
@@ -48,13 +77,13 @@ class NetworkClient:
     def __init__(
         self,
         address: str,
-        participant: Participant,
+        participant: Participates,
         security: ClientSecurity,
         *,
         claims: int | None = None,
         retry: float = 300.0,
         link: Link | None = None,
-        gloo: Gloo | None = None,
+        gloo: Any = None,
         note: Callable[[str], None] = lambda text: None,
         on_step: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
@@ -62,13 +91,13 @@ class NetworkClient:
         self.participant = participant
         self.done = Participation()
         self.address = address
-        self._gloo = gloo or Gloo()
+        self._gloo = gloo
         self._note = note
         self._on_step = on_step
         self._total = 0
         self._events: queue.Queue[tuple[str, Event]] = queue.Queue()
         self._aggregator: AggregatorStream | None = None
-        self._exchange: ClientExchange | None = None
+        self._exchange: Any = None
 
         def connect(where: str, origin: str) -> Connection:
             number = claims if origin == SERVER else participant.client
@@ -118,7 +147,8 @@ class NetworkClient:
     def close(self) -> None:
         """Leave."""
         self.server.close()
-        self._gloo.close()
+        if self._gloo is not None:
+            self._gloo.close()
         if self._aggregator is not None:
             self._aggregator.connection.close()
 
@@ -148,12 +178,8 @@ class NetworkClient:
                 self._proceed(self._aggregator)
 
     def _average_among_clients(self) -> None:
-        config = self.participant.config
-        if self._exchange is None and config is not None and config.train.aggregation != "server":
-            made = EXCHANGES[config.train.aggregation]
-            robust = config.robust
-            rule = MeanRule(robust.mean, robust.trim, robust.clip_shared)
-            self._exchange = made(self._gloo, self.participant.client, config.train.clients, rule)
+        if self._exchange is None:
+            self._exchange = self.participant.exchange(self._gloo)
 
     def _from_aggregator(self, event: Event) -> None:
         stream = self._aggregator
@@ -184,7 +210,7 @@ class NetworkClient:
             stream.pending.popleft()
             self._handle(event, message)
 
-    def _combine(self, event: Event, exchange: ClientExchange, order: Combine) -> None:
+    def _combine(self, event: Event, exchange: Any, order: Combine) -> None:
         try:
             mean = exchange.combine(order)
         except RollbackError as error:
@@ -214,13 +240,13 @@ class NetworkClient:
 
 def join(
     address: str,
-    participant: Participant,
+    participant: Participates,
     security: ClientSecurity,
     *,
     claims: int | None = None,
     retry: float = 300.0,
     link: Link | None = None,
-    gloo: Gloo | None = None,
+    gloo: Any = None,
     note: Callable[[str], None] = lambda text: None,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Participation:

@@ -8,6 +8,9 @@ from typing import Any
 
 import torch
 
+from cutlayer.aggregation.client_exchange import EXCHANGES, ClientExchange
+from cutlayer.aggregation.gloo import Gloo
+from cutlayer.aggregation.robust import MeanRule
 from cutlayer.client.build import build_client
 from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
@@ -142,6 +145,14 @@ class Participant:
     def epochs(self) -> int:
         """How many epochs the run has; 0 before the server's offer."""
         return 0 if self.config is None else self.config.train.epochs
+
+    def exchange(self, gloo: Gloo | None) -> ClientExchange | None:
+        """This client's part where clients average among themselves; None if the server does."""
+        config = self.config
+        if config is None or config.train.aggregation == "server":
+            return None
+        rule = MeanRule(config.robust.mean, config.robust.trim, config.robust.clip_shared)
+        return EXCHANGES[config.train.aggregation](gloo or Gloo(), self.client, config.train.clients, rule)
 
     def exchange_codecs(self) -> RunCodecs:
         """The run's codecs, for shares of other clients: with the sizes that these must have."""

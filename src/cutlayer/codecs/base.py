@@ -7,15 +7,16 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
 from typing_extensions import Buffer
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.kernels.interface import Kernels
-from cutlayer.codecs.tensors import Source, source
+from cutlayer.codecs.tensors import Source, Tensor, host, in_torch, source
 from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
+from cutlayer.float_types import FLOAT32, FloatType, rounded
+from cutlayer.imports import need
 
 NAMED = 255  # the codec id of third-party codecs, whose frames carry the codec's name
 
@@ -36,7 +37,7 @@ class Writer:
         `side` are bytes that follow the parameters in the header.
         """
         block = codec.block() + side
-        header = frame.build(codec.id, self.source.given.dtype, signed, self.source.shape, block, payload)
+        header = frame.build(codec.id, self.source.dtype, signed, self.source.shape, block, payload)
         return self.kernels.allocate(header, payload), len(header)
 
     def close(self, opened: Any) -> bytes:
@@ -72,6 +73,7 @@ class Codec(ABC):
     advice: ClassVar[str] = ""
     fixed_size: ClassVar[bool] = True  # whether the shape alone decides the payload's size
     signs: ClassVar[bool] = True  # whether the payload differs for tensors with negative values
+    arrays: ClassVar[str] = "torch"  # what `pack` takes and `unpack` gives: tensors of "torch", or "numpy"
 
     def __post_init__(self) -> None:
         fields.validate(self)
@@ -79,19 +81,21 @@ class Codec(ABC):
     def __str__(self) -> str:
         return fields.to_spec(self)
 
-    def encode(self, x: Any, *, seed: int | None = None, generator: torch.Generator | None = None) -> bytes:
-        """Encode a tensor or array as a frame.
+    def encode(self, x: Any, *, seed: int | None = None, generator: Any = None) -> bytes:
+        """Encode a tensor or array as a frame: of PyTorch, of NumPy, or of whatever speaks DLPack.
 
-        Codecs that make random choices use `seed`, or a seed drawn from `generator`, or their own parameter
-        `seed`. The same seed gives the same bytes, so give each batch its own.
+        Codecs that make random choices use `seed`, or a seed drawn from a torch.Generator, or their own
+        parameter `seed`. The same seed gives the same bytes, so give each batch its own.
         """
         taken = source(x)
+        kernels = kernels_for(taken.device)
+        taken.flat = kernels.own(taken.flat)
         return self.write(
-            taken.flat.view(self.sections(taken.shape)),
-            Writer(taken, kernels_for(taken.flat.device), self._draw(seed, generator)),
+            taken.flat.reshape(self.sections(taken.shape)),
+            Writer(taken, kernels, self._draw(seed, generator)),
         )
 
-    def decode(self, data: Buffer, *, out: Any = None) -> Tensor:
+    def decode(self, data: Buffer, *, out: Any = None) -> Any:
         """Decode a frame of any codec. See `cutlayer.decode`."""
         from cutlayer.codecs.decode import decode
 
@@ -116,12 +120,15 @@ class Codec(ABC):
     def pack(self, x: Tensor, seed: int) -> bytes:
         """Encode elements of shape (sections, elements) as a payload. Third-party codecs implement this.
 
-        Random choices should depend on `seed` alone.
+        `x` is of the kind that `arrays` names. Random choices should depend on `seed` alone.
         """
         raise ParameterError(f"the codec {self.name} does not implement pack()")
 
     def unpack(self, payload: memoryview, shape: tuple[int, int], signed: bool) -> Tensor:
-        """Decode a payload to float32 of that shape. Third-party codecs implement this."""
+        """Decode a payload to float32 of that shape and of the kind that `arrays` names.
+
+        Third-party codecs implement this.
+        """
         raise ParameterError(f"the codec {self.name} does not implement unpack()")
 
     def sections(self, shape: tuple[int, ...]) -> tuple[int, int]:
@@ -142,15 +149,13 @@ class Codec(ABC):
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """Encode elements of shape (sections, elements) as a frame. Built-in codecs override this."""
         finite(x, writer)
-        payload = self.pack(x, writer.seed)
+        payload = self.pack(host(x) if self.arrays == "numpy" else in_torch(x), writer.seed)
         signed = bool((x < 0).any())
         expected = self.payload_bytes(writer.source.shape, signed)
         if len(payload) != expected:
             raise PayloadError(f"{self}: pack() gave {len(payload)} bytes, payload_bytes() {expected}")
         block = self.block()
-        header = frame.build(
-            self.id, writer.source.given.dtype, signed, writer.source.shape, block, len(payload)
-        )
+        header = frame.build(self.id, writer.source.dtype, signed, writer.source.shape, block, len(payload))
         whole = writer.kernels.allocate(header + payload, 0)
         return writer.close(whole)
 
@@ -162,14 +167,15 @@ class Codec(ABC):
             raise
         except Exception as error:  # third-party code on untrusted bytes: anything may be raised
             raise PayloadError(f"{self}: the payload cannot be decoded: {error}") from error
-        if decoded.shape != out.shape or not torch.isfinite(decoded).all():
+        if tuple(decoded.shape) != tuple(out.shape) or not np.isfinite(host(decoded)).all():
             raise PayloadError(f"{self}: the payload does not decode to finite values of the shape")
-        out.copy_(decoded)
+        out[...] = host(decoded) if isinstance(out, np.ndarray) else in_torch(decoded)
 
-    def _draw(self, seed: int | None, generator: torch.Generator | None) -> int:
+    def _draw(self, seed: int | None, generator: Any) -> int:
         if seed is not None and generator is not None:
             raise ParameterError("give a seed or a generator, not both")
         if generator is not None:
+            torch = need("torch", "a generator of seeds")
             return int(torch.randint(0, 1 << 62, (), generator=generator, device=generator.device))
         if seed is None:
             return int(getattr(self, "seed", 0))
@@ -188,30 +194,27 @@ def kept(ratio: float, d: int) -> int:
     return max(1, math.floor((1 - Fraction(repr(ratio))) * d))
 
 
-def finite(x: Tensor, writer: Writer, wire: torch.dtype = torch.float32) -> None:
+def finite(x: Tensor, writer: Writer, wire: FloatType = FLOAT32) -> None:
     """Raise if a tensor holds NaN or infinity, or values that are infinite in the type `wire`."""
-    accept(max(r.largest for r in writer.kernels.ranges(x.view(1, -1))), writer, wire)
+    accept(max(r.largest for r in writer.kernels.ranges(x.reshape(1, -1))), writer, wire)
 
 
-def accept(largest: float, writer: Writer, wire: torch.dtype = torch.float32, scale: float = 1.0) -> None:
+def accept(largest: float, writer: Writer, wire: FloatType = FLOAT32, scale: float = 1.0) -> None:
     """Raise unless the largest magnitude is finite, and stays finite in the frame and in the decoded tensor.
 
     In the frame it is multiplied by `scale` and has the type `wire`; decoded, it has the dtype of the input.
     """
     if not math.isfinite(largest):
         raise writer.source.refuse()
-    if wire is torch.float32 and scale == 1:
+    if wire is FLOAT32 and scale == 1:
         return  # no conversion narrows it
-    given = writer.source.given.dtype
-    if largest * scale < min(torch.finfo(wire).max, torch.finfo(given).max) / 2:
+    given = writer.source.dtype
+    if largest * scale < min(wire.largest, given.largest) / 2:
         return  # far below the limit, as usual: no need to try the conversion
-    arrived = (torch.tensor(largest) * scale).to(wire).to(given)
-    if not torch.isfinite(arrived):
+    with np.errstate(over="ignore"):
+        arrived = rounded(float(np.float32(largest) * np.float32(scale)), wire, given)
+    if not math.isfinite(arrived):
         raise RangeError(
-            f"a value as large as {largest:g} does not survive as {_word(wire)} in a {_word(given)} tensor; "
+            f"a value as large as {largest:g} does not survive as {wire} in a {given} tensor; "
             "use a wider type on the wire (values=float32, dtype=float32) or scale the tensor"
         )
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

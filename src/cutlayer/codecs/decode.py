@@ -1,10 +1,13 @@
 """Decode and inspect frames: the one place where untrusted frames come in."""
 
+import importlib.util
+import math
+import sys
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
+import numpy as np
 from typing_extensions import Buffer
 
 from cutlayer.codecs import frame
@@ -12,8 +15,12 @@ from cutlayer.codecs.base import Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import describe, from_header
 from cutlayer.codecs.tensor_set.integers import decode_integers
-from cutlayer.codecs.tensors import target
-from cutlayer.errors import ChecksumError, PayloadError
+from cutlayer.codecs.tensors import in_torch, is_torch, loaded_torch, target
+from cutlayer.errors import ChecksumError, ParameterError, PayloadError
+from cutlayer.float_types import FLOAT32, FloatType, IntegerType, narrowed
+from cutlayer.imports import need
+
+Like = Literal["torch", "numpy"]
 
 
 @dataclass(frozen=True)
@@ -22,7 +29,8 @@ class FrameInfo:
 
     codec: str
     shape: tuple[int, ...]
-    dtype: torch.dtype
+    dtype: Any
+    """A torch.dtype where PyTorch is installed, else its name."""
     header_bytes: int
     payload_bytes: int
     signed: bool
@@ -33,7 +41,7 @@ class FrameInfo:
     @property
     def bits_per_element(self) -> float:
         """Bits of the whole frame, header included, divided by the number of elements."""
-        return 8 * (self.header_bytes + self.payload_bytes) / torch.Size(self.shape).numel()
+        return 8 * (self.header_bytes + self.payload_bytes) / math.prod(self.shape)
 
 
 def inspect(data: Buffer) -> FrameInfo:
@@ -43,7 +51,7 @@ def inspect(data: Buffer) -> FrameInfo:
     return FrameInfo(
         found,
         header.shape,
-        header.dtype,
+        header.dtype.in_torch if torch_installed() else header.dtype.name,
         header.payload_offset,
         header.payload_bytes,
         header.signed,
@@ -56,27 +64,28 @@ def decode(
     *,
     out: Any = None,
     max_elements: int = frame.DEFAULT_LIMIT,
-    device: torch.device | str | None = None,
-) -> Tensor:
+    device: Any = None,
+    like: Like | None = None,
+) -> Any:
     """The tensor in a frame, in the shape and dtype that were encoded.
 
-    `out` (a tensor or array of that shape and dtype) takes the result and is returned. Frames that claim
-    more than `max_elements` are refused before anything is allocated. Every malformation raises a
-    subclass of FrameError, and then `out` is unchanged.
+    It is a torch.Tensor where PyTorch is installed and a NumPy array otherwise; `like` says which. NumPy has
+    no bfloat16: such a tensor becomes a float32 array. `out` (a tensor or array of the frame's shape and
+    dtype) takes the result and is returned. Frames that claim more than `max_elements` are refused before
+    anything is allocated. Every malformation raises a subclass of FrameError, and then `out` is unchanged.
     """
     view = frame.view(data)
     if not view.readonly:  # copied, so that nobody changes the bytes between check and use
         view = memoryview(bytes(view))
     header = frame.parse(view, max_elements)
-    place = torch.device(device or "cpu") if out is None else None
     into = target(out, header.shape, header.dtype) if out is not None else None
-    kernels = kernels_for(into.device if into is not None else place)  # type: ignore[arg-type]
+    place = _place(into, device, like)
+    kernels = kernels_for("cpu" if place is None else place.type)
     if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
         raise ChecksumError("the checksum does not match: the bytes were changed on the way; send again")
     codec, side = from_header(header)
-    if header.dtype in frame.INTEGERS:
-        found = decode_integers(Reader(view, header, kernels, side))
-        return found.to(place) if into is None else into.copy_(found)
+    if isinstance(header.dtype, IntegerType):
+        return _integers(decode_integers(Reader(view, header, kernels, side), header.dtype), into, place)
     expected = codec.payload_bytes(header.shape, header.signed) if codec.fixed_size else header.payload_bytes
     if expected != header.payload_bytes:
         raise PayloadError(
@@ -84,13 +93,65 @@ def decode(
             f"{header.payload_bytes}"
         )
     if into is None:
-        into = kernels.empty(header.shape, header.dtype, place)
-    direct = into.dtype == torch.float32 and into.is_contiguous()
-    work = into if direct else kernels.empty(header.shape, torch.float32, into.device)
-    codec.read(Reader(view, header, kernels, side), work.view(codec.sections(header.shape)))
+        into = _empty(header.shape, header.dtype, place)
+        kernels.advise(into)
+    direct = header.dtype is FLOAT32 and _contiguous(into)
+    work = into if direct else _empty(header.shape, FLOAT32, place)
+    codec.read(Reader(view, header, kernels, side), kernels.own(work).reshape(codec.sections(header.shape)))
     if not direct:
-        narrowed = work.to(into.dtype)
-        if not torch.isfinite(narrowed).all():
-            raise PayloadError(f"a value is too large for the tensor's dtype, {header.dtype}")
-        into.copy_(narrowed)
+        _narrow(work, into, header.dtype)
     return into
+
+
+def _integers(found: Any, into: Any, place: Any) -> Any:
+    """Decoded integers, an array, where they are wanted."""
+    if into is None:
+        return found if place is None else in_torch(found).to(place)
+    into[...] = in_torch(found) if is_torch(into) else found
+    return into
+
+
+def torch_installed() -> bool:
+    """Whether PyTorch is there, without importing it."""
+    return loaded_torch() is not None or _found()
+
+
+@cache
+def _found() -> bool:
+    return "torch" not in sys.modules and importlib.util.find_spec("torch") is not None
+
+
+def _place(into: Any, device: Any, like: Like | None) -> Any:
+    """The torch.device of the result; None if it is a NumPy array."""
+    if like not in (None, "torch", "numpy"):
+        raise ParameterError(f"like={like!r} is not allowed; expected 'torch' or 'numpy'")
+    if into is not None:
+        return into.device if is_torch(into) else None
+    if like == "numpy" or (like is None and device is None and not torch_installed()):
+        return None
+    torch = loaded_torch() or need("torch", "decoding to a tensor of PyTorch")
+    return torch.device(device or "cpu")
+
+
+def _empty(shape: tuple[int, ...], dtype: FloatType, place: Any) -> Any:
+    if place is None:
+        return np.empty(shape, dtype.in_numpy)
+    return loaded_torch().empty(shape, dtype=dtype.in_torch, device=place)
+
+
+def _contiguous(x: Any) -> bool:
+    return bool(x.flags.c_contiguous if isinstance(x, np.ndarray) else x.is_contiguous())
+
+
+def _narrow(work: Any, into: Any, dtype: FloatType) -> None:
+    """Convert decoded float32 to the dtype of the tensor."""
+    if isinstance(into, np.ndarray):
+        values = narrowed(work, dtype)
+        finite = np.isfinite(values).all()
+    else:
+        torch = loaded_torch()
+        values = in_torch(work).to(into.dtype)
+        finite = torch.isfinite(values).all()
+    if not finite:
+        raise PayloadError(f"a value is too large for the tensor's dtype, {dtype}")
+    into[...] = values

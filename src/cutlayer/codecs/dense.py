@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, finite
 from cutlayer.codecs.kernels.dispatch import check
-from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, bytes_of, tensor_from
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count, from_wire, to_wire
+from cutlayer.float_types import FloatType
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,7 @@ class Dense(Codec):
     dtype: str = fields.choice("float32", *VALUE_NAMES, help="type of the elements on the wire")
 
     @property
-    def _wire(self) -> torch.dtype:
+    def _wire(self) -> FloatType:
         return VALUE_DTYPES[VALUE_NAMES.index(self.dtype)]
 
     def payload_bytes(self, shape: tuple[int, ...], signed: bool = False) -> int:
@@ -35,16 +33,13 @@ class Dense(Codec):
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
         finite(x, writer, self._wire)
-        raw = bytes_of(x.to(self._wire).cpu())
-        opened, offset = writer.open(self, len(raw))
+        raw = to_wire(x, self._wire)
+        opened, offset = writer.open(self, memoryview(raw).nbytes)
         writer.kernels.put_bytes(opened, offset, raw)
         return writer.close(opened)
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        at, n = reader.header.payload_offset, out.numel()
+        at, n = reader.header.payload_offset, count(out)
         check(reader.kernels.check_values(reader.data, at, n, VALUE_NAMES.index(self.dtype)))
-        if self._wire is torch.float32 and out.device.type == "cpu":
-            bytes_of(out)[:] = reader.payload
-        else:
-            out.copy_(tensor_from(reader.data, at, n, self._wire).view(out.shape))
+        from_wire(reader.data, at, out, self._wire)

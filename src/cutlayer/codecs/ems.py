@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy import rate_control
@@ -21,7 +19,7 @@ from cutlayer.codecs.entropy.tokens.section import encode_tokens
 from cutlayer.codecs.entropy.tokens.transform import Target
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
-from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count
 from cutlayer.errors import HeaderError, ParameterError
 
 _DEFAULT_BPE = 1.0
@@ -165,8 +163,8 @@ class EntropyCodedMask(Codec):
         accept(top.largest, writer, VALUE_DTYPES[0 if self._stochastic else self._values])
         signed = bool(top.negative)
         source = writer.source
-        header = frame.build(self.id, source.given.dtype, signed, source.shape, self.block(), 0)
-        budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
+        header = frame.build(self.id, source.dtype, signed, source.shape, self.block(), 0)
+        budget = (math.floor(self.bpe * count(x) / 8) - len(header)) // len(x)
         parts, most = [], 1
         for row in range(len(x)):
             if self._stochastic:
@@ -195,7 +193,7 @@ class EntropyCodedMask(Codec):
         if not (usable and (named or found)):
             return None
         # Of a rate, what the section may take counts, its head included.
-        target = Target(self.bpe and 8 * budget / x.numel(), self.error, self.step)
+        target = Target(self.bpe and 8 * budget / count(x), self.error, self.step)
         scale, values = self.scales == "channel", self._values
         return encode_tokens(x, top.largest, budget, target, values, writer, scale, self.rotation)
 
@@ -260,9 +258,9 @@ class EntropyCodedMask(Codec):
 
     def _with_tops(self, x: Tensor, section: SectionWriter, count: int) -> SectionWriter:
         """A writer for the same elements with another number of top values."""
-        again = section.kernels.select_top(x.view(1, -1), count)
+        again = section.kernels.select_top(x.reshape(1, -1), count)
         how = (self._values, section.signed, section.shape, section.kernels)
-        return SectionWriter(x.view(1, -1), again, 0, *how)
+        return SectionWriter(x.reshape(1, -1), again, 0, *how)
 
     def _more(self, count: int, d: int) -> int:
         if count == d:

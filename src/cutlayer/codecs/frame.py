@@ -4,7 +4,6 @@ import math
 import struct
 from dataclasses import dataclass
 
-import torch
 from typing_extensions import Buffer
 
 from cutlayer.errors import (
@@ -15,6 +14,7 @@ from cutlayer.errors import (
     TruncatedFrameError,
     VersionError,
 )
+from cutlayer.float_types import DTYPES, INTEGERS, FloatType, IntegerType
 
 MAGIC = b"\x89CUT"
 VERSION = 1
@@ -24,9 +24,7 @@ MAX_ELEMENTS = (1 << 32) - 1
 DEFAULT_LIMIT = 1 << 28
 SIGNED = 1
 
-DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
-_NUMBERED = DTYPES + INTEGERS
+_NUMBERED: tuple[FloatType | IntegerType, ...] = DTYPES + INTEGERS
 _FIXED = struct.Struct("<4sIBBBBBBQ")
 
 
@@ -35,7 +33,7 @@ class Header:
     """The fields of a frame's header."""
 
     codec_id: int
-    dtype: torch.dtype
+    dtype: FloatType | IntegerType
     signed: bool
     shape: tuple[int, ...]
     block: bytes
@@ -50,7 +48,7 @@ class Header:
 
 def build(
     codec_id: int,
-    dtype: torch.dtype,
+    dtype: FloatType | IntegerType,
     signed: bool,
     shape: tuple[int, ...],
     block: bytes,

@@ -3,15 +3,16 @@
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
 from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import scope_field
+from cutlayer.codecs.tensors import Tensor
 
 _GRID = 1 << 16
 
@@ -50,7 +51,7 @@ class KMeans(Codec):
                 writer.kernels.km_histogram(row, r.lo, r.hi), 2**self.bits, self.iterations
             )
             step = (r.hi - r.lo) / (_GRID - 1)
-            levels = torch.tensor([r.lo + c * step for c in centroids], dtype=torch.float64).float()
+            levels = np.array([r.lo + c * step for c in centroids]).astype(np.float32)
             sections.append((row, r, levels, cluster))
         size = self.payload_bytes(writer.source.shape) // len(sections)
         for i, (row, r, levels, cluster) in enumerate(sections):
@@ -65,13 +66,13 @@ class KMeans(Codec):
         check(reader.kernels.km_decode(reader.data, at, self.bits, out))
 
 
-def lloyd(histogram: Tensor, clusters: int, iterations: int) -> tuple[list[float], bytes]:
+def lloyd(histogram: NDArray[Any], clusters: int, iterations: int) -> tuple[list[float], bytes]:
     """Run Lloyd's algorithm on a histogram.
 
     Returns centroids, in grid levels, and the cluster of each level.
     """
     count = [0, *histogram.cumsum(0).tolist()]
-    total = [0, *(histogram * torch.arange(_GRID)).cumsum(0).tolist()]
+    total = [0, *(histogram * np.arange(_GRID)).cumsum(0).tolist()]
     centroids = [(j + 0.5) * (_GRID - 1) / clusters for j in range(clusters)]
     for _ in range(iterations):
         ends = _ends(centroids)

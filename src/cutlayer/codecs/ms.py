@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import ratio_field, scope_field, values_field
-from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ import struct
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept
 from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.sparse import scope_field
+from cutlayer.codecs.tensors import Tensor
 
 _RANGE = struct.Struct("<ff")
 

@@ -10,7 +10,7 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.base import NAMED, Codec
 from cutlayer.codecs.dense import Dense
 from cutlayer.codecs.ems import EntropyCodedMask
-from cutlayer.codecs.frame import INTEGERS, Header
+from cutlayer.codecs.frame import Header
 from cutlayer.codecs.km import KMeans
 from cutlayer.codecs.ms import MaskEncodedSparsification
 from cutlayer.codecs.qu import Quantization
@@ -24,6 +24,7 @@ from cutlayer.codecs.rt import RandomizedTopK
 from cutlayer.codecs.sp import Sparsification
 from cutlayer.codecs.tensor_set.integers import PackedIntegers
 from cutlayer.errors import HeaderError, SpecError, UnknownCodecError
+from cutlayer.float_types import IntegerType
 
 BUILT_IN: dict[str, type[Codec]] = {
     "dense": Dense,
@@ -92,6 +93,11 @@ def codec(spec: str | Codec) -> Codec:
     return found
 
 
+def codec_of(spec: str) -> Codec:
+    """The codec of a setting; `none` is dense float32."""
+    return Dense() if spec == "none" else codec(spec)
+
+
 def codec_class(name: str) -> type[Codec]:
     """The class of a codec, by name."""
     if name in BUILT_IN:
@@ -125,7 +131,7 @@ def describe(header: Header) -> tuple[str, bool]:
 def from_header(header: Header) -> tuple[Codec, bytes]:
     """The codec of a frame, and the bytes that follow its parameters in the header."""
     cls, block = _class_of(header)
-    if (cls is PackedIntegers) != (header.dtype in INTEGERS):
+    if (cls is PackedIntegers) != isinstance(header.dtype, IntegerType):
         raise HeaderError(f"a frame of {cls.name} cannot hold {header.dtype}")
     found: Codec
     found, side = fields.from_wire(cls, block)

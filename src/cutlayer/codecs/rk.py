@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Writer
 from cutlayer.codecs.sp import Sparsification
 from cutlayer.codecs.sparse import RANDOM, SparseCodec, ratio_field, scope_field, store_field, values_field
+from cutlayer.codecs.tensors import Tensor
 
 
 @dataclass(frozen=True)

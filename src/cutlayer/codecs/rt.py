@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Writer
 from cutlayer.codecs.sp import Sparsification
@@ -16,6 +14,7 @@ from cutlayer.codecs.sparse import (
     store_field,
     values_field,
 )
+from cutlayer.codecs.tensors import Tensor
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from torch import Tensor
-
 from cutlayer.codecs.base import Writer
 from cutlayer.codecs.sparse import TOP, SparseCodec, ratio_field, scope_field, store_field, values_field
+from cutlayer.codecs.tensors import Tensor
 
 
 @dataclass(frozen=True)

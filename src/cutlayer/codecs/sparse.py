@@ -4,12 +4,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Self
 
-from torch import Tensor
-
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.kernels.dispatch import check
-from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES
+from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor
 from cutlayer.errors import HeaderError
 
 TOP, RANDOMIZED, RANDOM = 0, 1, 2  # which k elements are kept: top-k, randomized top-k, random-k

@@ -71,13 +71,13 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
 
 def print_json(value: Any) -> None:
     """One JSON document on standard output, for programs."""
-    from cutlayer.training.records import to_json
+    from cutlayer.plain_json import to_json
 
     sys.stdout.write(json.dumps(json.loads(to_json(value)), indent=2) + "\n")
 
 
 def print_line(value: Any) -> None:
     """One line of JSON on standard output, after others."""
-    from cutlayer.training.records import to_json
+    from cutlayer.plain_json import to_json
 
     sys.stdout.write(to_json(value) + "\n")

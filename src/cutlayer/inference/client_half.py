@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError, FileError
@@ -23,7 +25,7 @@ from cutlayer.protocol.build import make_codecs, prepare_model
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
-from cutlayer.split.tensors import Inputs, Tensors, call
+from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes
 from cutlayer.training.load_run import Trained, open_run
 
 
@@ -115,6 +117,45 @@ class ClientSide:
         with undisturbed():
             found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
         return found
+
+    @property
+    def u_shaped(self) -> bool:
+        """Whether the server's answer goes through a tail."""
+        return self.tail is not None
+
+    @property
+    def classed(self) -> bool:
+        """Whether the model says which class a sample has."""
+        return self.data_spec.form.classed
+
+    def encode(self, smashed: Tensors, codec: Codec | None = None) -> bytes:
+        """Smashed data as they travel: under the run's codecs, or under another."""
+        codecs = self.codecs if codec is None else replace(self.codecs, up=codec, tensors={})
+        return codecs.encode_evaluation(codecs.up, smashed)
+
+    def decode(self, frame: bytes, max_elements: int | None = None) -> Tensors:
+        """The server's answer, of at most so many elements."""
+        return self.codecs.decode_cut(frame, max_elements)
+
+    @staticmethod
+    def raw_bytes(crossed: Tensors) -> int:
+        """How many bytes what crossed the cut takes without a codec."""
+        return raw_bytes(crossed)
+
+    @torch.no_grad()
+    def finish(self, answer: Tensors) -> Tensor:
+        """The model's output from the server's answer; in a U-shape, through the tail."""
+        return main_output(answer if self.tail is None else self.tail(answer))
+
+    @staticmethod
+    def split(images: Tensor, size: int) -> Sequence[Tensor]:
+        """Samples in pieces of at most so many."""
+        return torch.split(images, size)
+
+    @staticmethod
+    def join(pieces: Sequence[Tensor]) -> Tensor:
+        """Pieces put together."""
+        return torch.cat(list(pieces))
 
 
 def about_half(trained: Trained) -> dict[str, Any]:

@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from cutlayer.device.predictions import Prediction
 from cutlayer.errors import DataError
 from cutlayer.protocol.build import make_codecs
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.split.tensors import Tensors, call, main_output, raw_bytes
 from cutlayer.training.load_run import Trained
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the model says of one sample."""
-
-    index: int
-    label: int
-    probability: float
-    top: tuple[int, ...]
-    """Up to five labels, the most likely first."""
 
 
 class Predictor:

@@ -5,26 +5,22 @@ from __future__ import annotations
 import random
 import time
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
-import torch
-from torch import Tensor
 
+from cutlayer.codecs import Codec
+from cutlayer.codecs.registry import codec_of
+from cutlayer.device.inference_half import OnnxHalf
 from cutlayer.errors import CutlayerError, MessageError, RefusedError, UnreachableError
-from cutlayer.inference.client_half import ClientSide
-from cutlayer.inference.service import PREDICT
-from cutlayer.models import AllowedModels
-from cutlayer.protocol.run_codecs import codec_of
-from cutlayer.split.tensors import Tensors, main_output, raw_bytes
-from cutlayer.training.load_run import Trained
+from cutlayer.imports import need
 from cutlayer.wire.grpc.connection_errors import explain
-from cutlayer.wire.grpc.gate import PUSHBACK
-from cutlayer.wire.messages.protobuf import message_class
+from cutlayer.wire.grpc.options import PUSHBACK
+from cutlayer.wire.messages.protobuf import PREDICT, message_class
 from cutlayer.wire.security.credentials import ClientSecurity
 from cutlayer.wire.text import plain_text
 
@@ -35,6 +31,47 @@ _CHANNEL = [
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+
+
+class Half(Protocol):
+    """A client's half as `RemoteModel` uses it: a `ClientSide` of PyTorch, or an `OnnxHalf` without it."""
+
+    @property
+    def data_spec(self) -> Any:
+        """What samples look like."""
+
+    @property
+    def classed(self) -> bool:
+        """Whether the model says which class a sample has; other tasks have outputs of other shapes."""
+
+    @property
+    def digest(self) -> str:
+        """By it the server knows whether the two halves belong together."""
+
+    @property
+    def u_shaped(self) -> bool:
+        """Whether the server's answer goes through a tail."""
+
+    def smash(self, images: Any) -> Any:
+        """The smashed data of samples as they are stored."""
+
+    def encode(self, smashed: Any, codec: Codec | None) -> bytes:
+        """Smashed data as they travel: under the run's codecs, or under another."""
+
+    def decode(self, frame: bytes, max_elements: int | None) -> Any:
+        """The server's answer, of at most so many elements; by default, as many as any frame may have."""
+
+    def raw_bytes(self, crossed: Any) -> int:
+        """How many bytes what crossed the cut takes without a codec."""
+
+    def finish(self, answer: Any) -> Any:
+        """The model's output from the server's answer; in a U-shape, through the tail."""
+
+    def split(self, images: Any, size: int) -> Sequence[Any]:
+        """Samples in pieces of at most so many."""
+
+    def join(self, pieces: Sequence[Any]) -> Any:
+        """Pieces put together."""
 
 
 @dataclass
@@ -52,26 +89,25 @@ class RemoteModel:
         with RemoteModel("train.example.org:50551", "device.safetensors", security) as model:
             logits = model(images)
 
-    `half` is the directory of a run, an exported client's half, or a `ClientSide`. Threads may share one.
+    `half` is the directory of a run, an exported client's half, a `ClientSide` or an `OnnxHalf`. With a file
+    that ends in .onnx no PyTorch is needed: samples and logits are arrays of NumPy. Threads may share one.
     A server that is busy or away for a moment is asked again for `retry` seconds, with growing pauses.
     """
 
     def __init__(
         self,
         address: str,
-        half: ClientSide | Trained | str | Path,
+        half: Any,
         security: ClientSecurity | None = None,
         *,
         codec: str | None = None,
         batch: int = 64,
         timeout: float = 30.0,
-        allowed: AllowedModels | None = None,
+        allowed: Any = None,
         retry: float = 10.0,
     ) -> None:
         """`allowed` are the models that the file of a half may name: see `ClientSide.load`."""
-        if isinstance(half, Trained):
-            half = ClientSide.of(half)
-        self.side = half if isinstance(half, ClientSide) else ClientSide.load(half, allowed=allowed)
+        self.side: Half = _half(half, allowed)
         self.address = address
         self.batch = batch
         self.timeout = timeout
@@ -81,8 +117,7 @@ class RemoteModel:
         self.raw_bytes = 0
         self._lock = Lock()
         self._security = security or ClientSecurity()
-        codecs = self.side.codecs
-        self._codecs = replace(codecs, up=codec_of(codec), tensors={}) if codec else codecs
+        self._codec = codec_of(codec) if codec else None
         self._channel = self._security.sync_channel(address, _CHANNEL)
         self._predict: Any = self._channel.unary_unary(
             PREDICT,
@@ -90,22 +125,22 @@ class RemoteModel:
             response_deserializer=message_class("PredictReply").FromString,
         )
 
-    def __call__(self, images: Tensor) -> Tensor:
+    def __call__(self, images: Any) -> Any:
         """The model's output for samples as they are stored: uint8 images or features."""
         waiting: deque[_Asked] = deque()
         try:
-            return torch.cat(list(self._pieces(images, waiting)))
+            return self.side.join(list(self._pieces(images, waiting)))
         finally:
             for asked in waiting:  # after an error, nobody wants the others' answers
                 asked.call.cancel()
 
-    def _pieces(self, images: Tensor, waiting: deque[_Asked]) -> Iterator[Tensor]:
-        for piece in torch.split(images, self.batch):
+    def _pieces(self, images: Any, waiting: deque[_Asked]) -> Iterator[Any]:
+        for piece in self.side.split(images, self.batch):
             # While the server computes, the next batches go through this half.
             if len(waiting) >= 4:
                 yield self._answer(waiting.popleft())
             smashed = self.side.smash(piece)
-            frame = self._codecs.encode_evaluation(self._codecs.up, smashed)
+            frame = self.side.encode(smashed, self._codec)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
             waiting.append(_Asked(request, len(piece), self._ask(request)))
@@ -145,29 +180,27 @@ class RemoteModel:
         meaning = explain(error, self.address, self._security)
         return code == codes.UNAVAILABLE and isinstance(meaning, UnreachableError), meaning
 
-    @torch.no_grad()
-    def _answer(self, asked: _Asked) -> Tensor:
+    def _answer(self, asked: _Asked) -> Any:
         frame, samples = self._frame(asked), asked.samples
         # Logits have a size that is known before any memory is taken for them.
-        classed = self.side.data_spec.form.classed
-        most = samples * self.side.data_spec.classes if classed and self.side.tail is None else None
-        answer = self._codecs.decode_cut(frame, most)
-        if self.side.tail is not None:
+        classed, u_shaped = self.side.classed, self.side.u_shaped
+        most = samples * self.side.data_spec.classes if classed and not u_shaped else None
+        answer = self.side.decode(frame, most)
+        if u_shaped:
             self._count(frame, answer)
-            answer = self.side.tail(answer)
-        x = main_output(answer)
+        x = self.side.finish(answer)
         # Other tasks than classification have outputs of other shapes.
         wanted = [samples, self.side.data_spec.classes] if classed else [samples]
-        if list(x.shape[: len(wanted)]) != wanted or (classed and x.dim() != 2):
+        if list(x.shape[: len(wanted)]) != wanted or (classed and len(x.shape) != 2):
             raise MessageError(
                 f"{self.address}: the server answered with shape {list(x.shape)}; expected {wanted}"
             )
         return x
 
-    def _count(self, frame: bytes, x: Tensors) -> None:
+    def _count(self, frame: bytes, x: Any) -> None:
         with self._lock:
             self.bytes += len(frame)
-            self.raw_bytes += raw_bytes(x)
+            self.raw_bytes += self.side.raw_bytes(x)
 
     def close(self) -> None:
         """End the connection."""
@@ -178,3 +211,20 @@ class RemoteModel:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _half(given: Any, allowed: Any) -> Half:
+    """The half that was given, or that a file or directory holds. Imports PyTorch only if it is needed."""
+    if isinstance(given, str | Path):
+        if Path(given).suffix == ".onnx":
+            return OnnxHalf.load(given)
+        need("torch", "a half that is no .onnx file")
+        from cutlayer.inference.client_half import ClientSide
+
+        return ClientSide.load(given, allowed=allowed)
+    if hasattr(given, "smash"):
+        half: Half = given
+        return half
+    from cutlayer.inference.client_half import ClientSide
+
+    return ClientSide.of(given)

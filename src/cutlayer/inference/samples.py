@@ -11,10 +11,10 @@ from torch import Tensor
 from cutlayer.data import ArrayDataset, Dataset, Inputs, load
 from cutlayer.data.formats.decode import decode_all
 from cutlayer.data.formats.encoded import Record
-from cutlayer.data.formats.folder import SUFFIXES
 from cutlayer.data.load_options import Split
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError
+from cutlayer.pixels import SUFFIXES
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,11 @@ from cutlayer.errors import CutlayerError
 from cutlayer.inference.batcher import Batcher
 from cutlayer.wire import log
 from cutlayer.wire.grpc.gate import caller
-from cutlayer.wire.messages.protobuf import PACKAGE, message_class
+from cutlayer.wire.messages.protobuf import INFERENCE, PREDICT, message_class
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.metrics import Metrics
 
-INFERENCE = f"{PACKAGE}.Inference"
-PREDICT = f"/{INFERENCE}/Predict"
+__all__ = ["INFERENCE", "PREDICT", "InferenceService"]
 
 
 class InferenceService:

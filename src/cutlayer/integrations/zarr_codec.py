@@ -39,7 +39,7 @@ class FrameCodec(NumcodecsCodec):
 
     def decode(self, buf: Any, out: Any = None) -> Any:
         """The array of a frame, in `out` if that is given."""
-        found = decode(bytes(buf)).numpy()
+        found = decode(bytes(buf), like="numpy")
         return found if out is None else ndarray_copy(found, out)
 
 
@@ -76,7 +76,7 @@ class FrameSerializer(ArrayBytesCodec):
 
     async def _decode_single(self, chunk_bytes: Any, chunk_spec: Any) -> Any:
         elements = int(np.prod(chunk_spec.shape))
-        found = decode(chunk_bytes.to_bytes(), max_elements=elements).numpy()
+        found = decode(chunk_bytes.to_bytes(), max_elements=elements, like="numpy")
         native = chunk_spec.dtype.to_native_dtype()
         shaped = found.reshape(chunk_spec.shape).astype(native, copy=False)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(shaped)

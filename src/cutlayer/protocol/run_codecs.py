@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec, decode
+from cutlayer.codecs.frame import DEFAULT_LIMIT
+from cutlayer.codecs.registry import codec_of
 from cutlayer.codecs.tensor_set.frame_set import is_set, join_frames, split_frames
 from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.data.seeds import derive
@@ -16,13 +18,10 @@ from cutlayer.protocol.values import check_values
 from cutlayer.split.tensors import Tensors
 from cutlayer.wire.messages.types import Share, SyncUp
 
+__all__ = ["RunCodecs", "codec_of"]
+
 _DENSE = codec("dense")
 _ACTIVATIONS = ("up", "down-features")
-
-
-def codec_of(spec: str) -> Codec:
-    """The codec of a setting; `none` is dense float32."""
-    return _DENSE if spec == "none" else codec(spec)
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,9 @@ class RunCodecs:
     def decode(self, frame: bytes, max_elements: int | None = None) -> Tensor:
         """The tensor in a frame, which may claim so many elements; by default, those of the run."""
         most = self.max_elements if max_elements is None else max_elements
-        if most is None:
-            return decode(frame, device=self.device)
-        return decode(frame, max_elements=most, device=self.device)
+        limit = DEFAULT_LIMIT if most is None else most
+        found: Tensor = decode(frame, max_elements=limit, device=self.device, like="torch")
+        return found
 
     def decode_cut(self, data: bytes, max_elements: Mapping[str, int] | int | None = None) -> Tensors:
         """What crosses a cut, of so many elements, in all or of each tensor; by default, those of the run."""

@@ -17,4 +17,5 @@ def pack_tensor(x: Tensor, codec: Codec, seed: int) -> bytes:
 
 def unpack_tensor(data: bytes, max_elements: int, device: torch.device | None = None) -> Tensor:
     """The tensor in a frame from another party, which may have so many elements. Raises FrameError."""
-    return decode(data, max_elements=max_elements, device=device)
+    found: Tensor = decode(data, max_elements=max_elements, device=device, like="torch")
+    return found

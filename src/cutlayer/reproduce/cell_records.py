@@ -16,7 +16,7 @@ from typing import Any
 
 from cutlayer.errors import ConfigError, FileError, RecordError
 from cutlayer.files import locked_log, reason
-from cutlayer.training.records import to_json
+from cutlayer.plain_json import to_json
 
 NAME = "records.jsonl"
 Record = dict[str, Any]

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from cutlayer.errors import FileError, RecordError
 from cutlayer.files import write_atomically
-from cutlayer.training.records import to_json
+from cutlayer.plain_json import to_json
 
 NAME = "result.json"
 Holds = Literal[True, False, "partly", "undecided"]

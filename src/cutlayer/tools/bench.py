@@ -70,7 +70,7 @@ def bench(codec: Codec, x: Tensor, *, copy: float, seconds: float = 0.5) -> Row:
     frame = codec.encode(x)
     out = torch.empty_like(x)
 
-    def decoded() -> Tensor:
+    def decoded() -> object:
         return decode(frame, out=out, max_elements=x.numel())
 
     decoded()

@@ -21,6 +21,8 @@ Verdict = Literal["ok", "note", "problem"]
 EXTRAS: dict[str, tuple[str, ...]] = {
     "train": ("pydantic", "pyarrow", "PIL", "sklearn", "matplotlib", "tensorboard", "tomli_w"),
     "network": ("grpc", "google.protobuf", "grpc_health", "cryptography", "prometheus_client"),
+    "device": ("onnxruntime", "grpc", "google.protobuf", "cryptography", "PIL"),
+    "export": ("onnx", "onnxruntime", "onnxscript"),
     "dashboard": ("starlette", "uvicorn"),
     "lightning": ("lightning",),
     "zarr": ("zarr", "numcodecs"),
@@ -57,7 +59,10 @@ def _versions() -> Iterator[Finding]:
     yield Finding("Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}")
     for name in ("numpy", "torch"):
         found = _version(name)
-        if found is None:
+        if found is None and name == "torch":
+            advice = "codecs and devices do without; to train: pip install 'cutlayer[train]'"
+            yield Finding(name, "not installed", "note", advice)
+        elif found is None:
             yield Finding(name, "not installed", "problem", f"pip install {name}")
         else:
             yield Finding(name, found)
@@ -70,6 +75,8 @@ def _kernels() -> Iterator[Finding]:
         advice = (
             "codecs work, but slowly: install a C++17 compiler, then pip install --force-reinstall cutlayer"
         )
+        if _version("torch") is None:
+            advice = "without PyTorch codecs need them: install a wheel, or pip install 'cutlayer[train]'"
         yield Finding("kernels", "not compiled", "problem", advice)
         return
     used = _native.instruction_set()
@@ -101,8 +108,9 @@ def _extras() -> Iterator[Finding]:
         if not missing:
             yield Finding(f"extra {extra}", "installed")
             continue
-        # What every command needs is a problem; the others may not be wanted.
-        needed: Verdict = "problem" if extra in ("train", "network") else "note"
+        # What every run needs is a problem where PyTorch is; devices do without, and others need not be.
+        runs = extra in ("train", "network") and _version("torch") is not None
+        needed: Verdict = "problem" if runs else "note"
         told = "not installed" if len(missing) == len(modules) else f"without {', '.join(missing)}"
         yield Finding(f"extra {extra}", told, needed, f"pip install 'cutlayer[{extra}]'")
 

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TextIO
 
+from cutlayer.plain_json import to_json
 from cutlayer.tasks import Metric
 from cutlayer.training.progress_bar import ProgressBar, progress_bar
-from cutlayer.training.records import to_json
 from cutlayer.training.run_metrics import RunMetrics
 
 Mode = Literal["auto", "quiet", "json"]

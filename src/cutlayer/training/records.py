@@ -19,6 +19,7 @@ from typing import Any
 
 from cutlayer.errors import FileError, RecordError
 from cutlayer.files import atomic_path, locked_log, reason
+from cutlayer.plain_json import to_json
 from cutlayer.tasks.base import Metric, metrics_of
 from cutlayer.tasks.classification import Classification
 
@@ -148,22 +149,6 @@ def read_metrics(directory: str | Path) -> tuple[Metric, ...]:
         return metrics_of(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FileError(f"{path}: is damaged ({error})") from error
-
-
-def to_json(value: Any) -> str:
-    """One line of JSON that every parser accepts: NaN and infinity become null."""
-    return json.dumps(_plain(value), allow_nan=False)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(v) for key, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    # Numbers of NumPy and PyTorch.
-    return _plain(value.item()) if hasattr(value, "item") else value
 
 
 def _lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any] | None]]:

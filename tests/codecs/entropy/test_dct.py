@@ -172,8 +172,8 @@ def test_the_compiled_dct_gives_the_bits_of_the_reference(maps: Maps, name: str)
         for isa in ("generic", "avx2", "avx512"):
             if _native.force_instruction_set(isa):
                 found = torch.empty_like(x)
-                native.ems_dct_inverse(y, where, axes, -0.1, 1.0, found)
-                assert native.ems_dct_forward(x, where, axes).numpy().tobytes() == y.numpy().tobytes(), isa
+                native.ems_dct_inverse(y.numpy(), where, axes, -0.1, 1.0, found.numpy())
+                assert native.ems_dct_forward(x.numpy(), where, axes).tobytes() == y.numpy().tobytes(), isa
                 assert found.numpy().tobytes() == back.numpy().tobytes(), isa
     finally:
         _native.force_instruction_set(None)

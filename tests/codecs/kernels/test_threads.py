@@ -39,7 +39,7 @@ def test_ems_refuses_data_that_changed_between_its_two_reads(values: int) -> Non
     top = _native.select_top(x.data_ptr(), *x.shape, 100, 1)
     for changed in (x + 1, torch.zeros_like(x)):
         with pytest.raises(ChangedError, match="another thread"):
-            native.ems_top_values(changed, top, 0, values)
+            native.ems_top_values(changed.numpy(), top, 0, values)
 
 
 @pytest.mark.parametrize(

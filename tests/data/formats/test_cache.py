@@ -28,13 +28,13 @@ def source(make, tmp_path: Path) -> Path:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The records that were decoded, as they are."""
     names: list[str] = []
-    original = decode_module._decode
+    original = decode_module.decode_image
 
-    def counting(row, record, size) -> None:
-        names.append(record.where)
-        original(row, record, size)
+    def counting(row, source, where, size) -> None:
+        names.append(where)
+        original(row, source, where, size)
 
-    monkeypatch.setattr(decode_module, "_decode", counting)
+    monkeypatch.setattr(decode_module, "decode_image", counting)
     return names
 
 

@@ -8,9 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy import rate_control
@@ -32,6 +30,7 @@ from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.section_writer import SectionWriter, as_float, as_floats
 from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows
 from cutlayer.codecs.kernels.interface import Kernels
+from cutlayer.codecs.tensors import Tensor, count, host
 
 _TOP_SHARE = 8192  # one coefficient in so many is a top value
 _MAX_TOP_SHARE = 16  # the limit, when levels alone are not fine enough
@@ -56,9 +55,9 @@ class CoefficientWriter(SectionWriter):
     def fit_model(self, step: float) -> ContextModel:
         """See `SectionWriter`. Fitted to some samples."""
         shape, stride = self.shape.thinned(max(_FIT_ELEMENTS, 4 * self.shape.sample))
-        samples = self.x.view(-1, shape.sample)[stride // 2 :: stride]
+        samples = self.x.reshape(-1, shape.sample)[stride // 2 :: stride]
         _, n_levels, levels = self._quantize_subset(step, samples.reshape(-1))
-        return self._fit_model(n_levels, levels, all_rows(replace(shape, d=levels.numel())))
+        return self._fit_model(n_levels, levels, all_rows(replace(shape, d=len(levels))))
 
     def _fit_model(self, n_levels: int, levels: Tensor, of: TrialRows) -> ContextModel:
         """See `SectionWriter`."""
@@ -67,7 +66,7 @@ class CoefficientWriter(SectionWriter):
             histogram = self.kernels.ems_contexts(levels, of.shape, of.rows, model, n_levels)[1]
             return self.kernels.ems_frequency_tables(histogram)[1]
 
-        return fit_dct_model(levels.cpu().numpy(), of.shape, n_levels, cost)
+        return fit_dct_model(host(levels), of.shape, n_levels, cost)
 
     def model_size(self, model: ContextModel) -> int:
         """See `SectionWriter`."""
@@ -96,19 +95,19 @@ class CoefficientWriter(SectionWriter):
         x, y, shape, inner = self.dct.some_samples
         step, n_levels, levels = self._quantize_subset(step, y)
         points = self._fit_points(*self._quantize_subset(step, self.trial_elements))[0]
-        found = self._dequantize(levels, points, y, inner, y[levels == n_levels].abs())
+        found = self._dequantize(levels, points, y, inner, abs(host(y[levels == n_levels])))
         coefficients = self.kernels.ems_energy(y - found)
         return self.dct.squared_error(found, x, shape) / coefficients if coefficients > 0 else 1.0
 
     def _dequantize(
-        self, levels: Tensor, points: ReconstructionPoints, y: Tensor, shape: SectionShape, tops: Tensor
+        self, levels: Tensor, points: ReconstructionPoints, y: Tensor, shape: SectionShape, tops: Array
     ) -> Tensor:
         """Decoded coefficients; the signs are taken from the original ones, `y`."""
-        out = torch.empty_like(y)
+        out = self.kernels.empty_like(y, count(y))
         table = points.values()
         offsets = self.kernels.ems_sample_offsets(levels, shape, table.shape[1], False)
         self.kernels.ems_dequantize(levels, shape, table, offsets, tops, None, out)
-        return out.copysign_(y)
+        return np.copysign(out, y, out=out) if isinstance(out, np.ndarray) else out.copysign_(y)
 
 
 class DctSection:
@@ -118,20 +117,20 @@ class DctSection:
         self.x, self.shape, self.values, self.kernels = x, shape, values, kernels
         self.lowest, self.highest = float(x.min()), float(x.max())
         self.rotation = channel_rotation(x, shape, max(abs(self.lowest), abs(self.highest)) or 1.0)
-        self.y = kernels.ems_dct_forward(x, shape, self.rotation).view(1, -1)
+        self.y = kernels.ems_dct_forward(x, shape, self.rotation).reshape(1, -1)
         self.inner = coefficient_shape(shape)
 
     @cached_property
     def some_samples(self) -> tuple[Tensor, Tensor, SectionShape, SectionShape]:
         """Elements and coefficients of some samples, and the shapes of both."""
         shape, stride = self.shape.thinned(max(_GAIN_ELEMENTS, 4 * self.shape.sample))
-        x = self.x.view(-1, self.shape.sample)[::stride].reshape(-1)
-        y = self.y.view(-1, self.inner.sample)[::stride].reshape(-1)
-        return x, y, shape, replace(self.inner, d=y.numel())
+        x = self.x.reshape(-1, self.shape.sample)[::stride].reshape(-1)
+        y = self.y.reshape(-1, self.inner.sample)[::stride].reshape(-1)
+        return x, y, shape, replace(self.inner, d=len(y))
 
     def squared_error(self, y: Tensor, x: Tensor, shape: SectionShape) -> float:
         """The squared error of the elements that coefficients `y` decode to."""
-        out = torch.empty_like(x)
+        out = self.kernels.empty_like(x, count(x))
         self.kernels.ems_dct_inverse(y, shape, self.rotation, self.lowest, self.highest, out)
         return self.kernels.ems_energy(x - out)
 
@@ -142,8 +141,9 @@ class DctSection:
         if left <= 0:
             return None
         # The search begins at the step that leaves about one nonzero coefficient for every four bits.
-        some = self.y[0, :: max(1, self.inner.d >> 16) | 1].abs()
-        first = float(some.kthvalue(max(1, some.numel() - some.numel() * 2 * left // self.inner.d)).values)
+        some = abs(host(self.y[0, :: max(1, self.inner.d >> 16) | 1]))
+        rank = max(1, len(some) - len(some) * 2 * left // self.inner.d)
+        first = float(np.partition(some, rank - 1)[rank - 1])
         tops, best = max(1, min(self.inner.d // _TOP_SHARE, left // 16)), None
         while writer := self._writer(tops, first):
             encoded = self._with_header(header, rate_control.within_bytes(writer, left))
@@ -222,7 +222,7 @@ def read_any_section(
     dequantize = read_section(reader, frame, start, inner, levels, "mean", values, True, kernels, *limits)
 
     def inverse(out: Tensor) -> None:
-        y = kernels.empty([inner.d], torch.float32, out.device)
+        y = kernels.empty_like(out, inner.d)
         dequantize(y)
         kernels.ems_dct_inverse(y, shape, rotation, lowest, highest, out)
 
@@ -236,7 +236,7 @@ def squared_error(
     section = ByteReader(memoryview(encoded[0]))
     size = section.varint(len(encoded[0]))
     start = section.at
-    out = torch.empty_like(x)
+    out = kernels.empty_like(x, count(x))
     body, levels = ByteReader(section.take(size)), encoded[1]
     read_any_section(body, encoded[0], start, shape, levels, "mean", values, signed, kernels)(out)
     return kernels.ems_energy(x - out)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs.entropy.context_model import (
     MAX_PARENT_DISTANCE,
@@ -22,6 +21,7 @@ from cutlayer.codecs.entropy.context_model import (
 )
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
+from cutlayer.codecs.tensors import Tensor, host
 
 _MIN_PER_CHANNEL = (
     3000  # elements of a channel: with fewer, weights of its own cost more bytes than they save
@@ -81,7 +81,7 @@ def fit_weights(
     if used is None:
         return default_model()
     whole, thin = shape.d // shape.sample * shape.sample, used.thin
-    a = levels.cpu().numpy()[:whole].reshape(-1, shape.channels, shape.height, shape.width)
+    a = host(levels)[:whole].reshape(-1, shape.channels, shape.height, shape.width)
     a = a[:: used.stride] >> level_shift(n_levels)
     padded = np.pad(a, ((0, 0), (0, 0), (1, 0), (1, 1)))[:, :, rows[0] : rows[1] + 1]
     height, width = rows[1] - rows[0], shape.width

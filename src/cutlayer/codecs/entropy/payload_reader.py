@@ -1,12 +1,11 @@
 """Decode the payload of an `ems` frame: all its sections, each into its row."""
 
-from torch import Tensor
-
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.entropy.dct_section import read_any_section
 from cutlayer.codecs.entropy.layout import TOKENS, ByteReader, malformed
 from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.entropy.tokens.section import read_tokens, token_shape
+from cutlayer.codecs.tensors import Tensor
 
 
 def read_sections(reader: Reader, out: Tensor, levels: int, rounding: str, values: int) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs.entropy.section_shape import SectionShape
+from cutlayer.codecs.tensors import Tensor, host
 
 ROTATION_UNIT = 1 << 15  # entries of a rotation are multiples of 1/2^15
 MAX_CHANNELS = 128  # with more, finding a rotation takes seconds
@@ -26,13 +26,13 @@ def channel_rotation(x: Tensor, shape: SectionShape, largest: float) -> Array:
 
     `largest` is the largest magnitude in the section.
     """
-    planes = x.view(-1, shape.channels, shape.height * shape.width)
+    planes = x.reshape(-1, shape.channels, shape.height * shape.width)
     # An odd stride takes other columns in every row. (The right neighbour of a row's end is the next row's
     # start.)
     stride = planes.shape[0] * planes.shape[2] // _POSITIONS | 1
     last = planes.shape[2] - shape.width
     here, right, below = (
-        np.rint(planes[:, :, i : last + i : stride].cpu().numpy().astype(np.float64) * (32767.0 / largest))
+        np.rint(host(planes[:, :, i : last + i : stride]).astype(np.float64) * (32767.0 / largest))
         for i in (0, 1, shape.width)
     )
     # The DCT removes what neighbours have in common, so most bits code differences: these weigh three times

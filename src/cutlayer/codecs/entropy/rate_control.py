@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from torch import Tensor
 
 from cutlayer.codecs.entropy.layout import MAX_LEVELS, ReconstructionPoints
 from cutlayer.codecs.entropy.section_writer import Mask, SectionWriter
+from cutlayer.codecs.tensors import Tensor
 
 _TRIES = 6
 _REFINEMENTS = 2  # passes over all elements, at most, once the error bound is met

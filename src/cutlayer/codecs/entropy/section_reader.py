@@ -4,15 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.entropy.layout import MAX_STEP, ByteReader, SectionHeader, malformed, parse_header
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.section_writer import as_float, as_floats
 from cutlayer.codecs.kernels.interface import Kernels
+from cutlayer.codecs.tensors import Tensor
 
 MAX_FINITE_BITS = (0x7F7FFFFF, 0x7BFF, 0x7F7F)  # the largest finite magnitude of each type of values, as bits
 
@@ -52,7 +51,7 @@ def read_section(
     else:
         tops = as_floats(code + header.low, values)
     if signed:
-        tops = torch.where(raw & 1 > 0, -tops, tops)
+        tops = np.where(raw & 1 > 0, -tops, tops)
     found = _levels(reader, frame, start, header, shape, kernels)
     offsets = kernels.ems_sample_offsets(found, shape, header.levels, signed)
     marks, signs_sent = offsets[:, -1].tolist()
@@ -65,22 +64,21 @@ def read_section(
     return lambda out: kernels.ems_dequantize(found, shape, table, offsets, tops, signs, out)
 
 
-def _in_steps(levels: Tensor, header: SectionHeader, step: float) -> Tensor:
+def _in_steps(levels: Array, header: SectionHeader, step: float) -> Array:
     """The top values of stochastic rounding: their levels times the step, in float32."""
     if header.tops and header.low < header.levels:
         raise malformed("a top value is a level that needs no mark")
-    tops = levels.float() * torch.tensor(step, dtype=torch.float32)
-    if not torch.isfinite(tops).all():
+    with np.errstate(over="ignore"):
+        tops: Array = levels.astype(np.float32) * np.float32(step)
+    if not np.isfinite(tops).all():
         raise malformed("a top value is infinite")
     return tops
 
 
-def _bit_stream(
-    reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels
-) -> Tensor:
+def _bit_stream(reader: ByteReader, frame: Buffer, start: int, n: int, width: int, kernels: Kernels) -> Array:
     at = start + reader.at
     reader.take((n * width + 7) // 8)
-    found: Tensor | None = kernels.ems_unpack_bits(frame, at, n, width)
+    found: Array | None = kernels.ems_unpack_bits(frame, at, n, width)
     if found is None:
         raise malformed("the unused bits at the end of a bit stream are not zero")
     return found
@@ -99,7 +97,7 @@ def _levels(
         found = _bit_stream(reader, frame, start, shape.d, header.levels.bit_length(), kernels)
         if int(found.max()) > header.levels:
             raise malformed("a level is higher than there are levels")
-        return found.to(torch.uint8)
+        return kernels.own(found.astype(np.uint8))
     at = start + reader.at
     reader.take(2 * sum(header.words))
     decoded: Tensor | None = kernels.ems_rans_decode(

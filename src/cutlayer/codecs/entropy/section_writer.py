@@ -6,9 +6,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs.entropy.context_model import ContextModel
 from cutlayer.codecs.entropy.frequency_tables import COST_BITS, FrequencyTables
@@ -25,7 +23,8 @@ from cutlayer.codecs.entropy.least_squares import weights_per_channel
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
 from cutlayer.codecs.kernels.interface import Kernels
-from cutlayer.codecs.tensors import VALUE_DTYPES
+from cutlayer.codecs.tensors import Tensor
+from cutlayer.float_types import widened_bfloat16
 
 # The quantizer, in 1/64 of a step: magnitudes below the dead zone get level 0; above it, a remainder from
 # ROUND_UP_FROM on gets the next level.
@@ -70,9 +69,8 @@ class SectionWriter:
         raw, self.top_positions = kernels.ems_top_values(x, top, row, values)
         sign_bit = 31 if values == 0 else 15
         self.top_magnitudes = raw & ((1 << sign_bit) - 1)  # as bits
-        low, high = torch.aminmax(self.top_magnitudes)
-        self.count, self.low = self.top_magnitudes.numel(), int(low)
-        self.width = (int(high) - self.low).bit_length()
+        self.count, self.low = len(self.top_magnitudes), int(self.top_magnitudes.min())
+        self.width = (int(self.top_magnitudes.max()) - self.low).bit_length()
         code = self.top_magnitudes - self.low
         self.top_stream = self.pack(code << 1 | raw >> sign_bit if signed else code, self.width + signed)
         self.topmin = as_float(self.low, values)
@@ -94,9 +92,9 @@ class SectionWriter:
         rows = self.trial_rows.shape.height
         return self.kernels.ems_gather_rows(elements, self.shape, self.trial_rows.where, rows)
 
-    def pack(self, codes: Tensor, width: int) -> bytes:
+    def pack(self, codes: Any, width: int) -> bytes:
         """Codes of `width` bits as a bit stream."""
-        return bytes(self.kernels.ems_pack_bits(codes, width)) if width and codes.numel() else b""
+        return bytes(self.kernels.ems_pack_bits(codes, width)) if width and len(codes) else b""
 
     @staticmethod
     def scale(step: float) -> float:
@@ -162,9 +160,7 @@ class SectionWriter:
         return self.make_mask(0.0, n_levels, self._mark_tops(levels, n_levels), self.all_rows)
 
     def _mark_tops(self, levels: Tensor, n_levels: int) -> Tensor:
-        if levels.is_cuda:
-            return levels.index_fill_(0, self.top_positions, n_levels)
-        levels.numpy()[self.top_positions.numpy()] = n_levels  # many times faster than torch
+        levels[self.top_positions] = n_levels
         return levels
 
     def make_mask(
@@ -229,7 +225,7 @@ class SectionWriter:
         first, width = header.to_bytes(), mask.n_levels.bit_length()
         excess = len(first) + len(coded) - -(-self.shape.d * width // 8)  # over a stored mask
         if excess >= 0 and excess >= len(plain := replace(header, model=None).to_bytes()):
-            first, coded = plain, self.pack(mask.levels.long(), width)
+            first, coded = plain, self.pack(mask.levels, width)
         signs = self.kernels.ems_pack_signs(self.x, mask.levels, mask.n_levels) if self.signed else b""
         body = b"".join([first, self.top_stream, coded, signs])
         return varint(len(body)) + body
@@ -242,8 +238,11 @@ def as_float(raw: int, values: int) -> float:
     return float(np.array(raw if values == 0 else raw << 16, np.uint32).view(np.float32))
 
 
-def as_floats(raw: Tensor, values: int) -> Tensor:
+def as_floats(raw: Array, values: int) -> Array:
     """The numbers with these bits, as float32."""
     if values == 0:
-        return raw.to(torch.int32).view(torch.float32)
-    return raw.to(torch.int16).view(VALUE_DTYPES[values]).float()
+        return raw.astype(np.uint32).view(np.float32)
+    if values == 1:
+        return raw.astype(np.uint16).view(np.float16).astype(np.float32)
+    widened: Array = widened_bfloat16(raw)
+    return widened

@@ -9,14 +9,14 @@ import math
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cutlayer.codecs.base import Writer
 from cutlayer.codecs.entropy.layout import MAX_LEVELS, multiples
 from cutlayer.codecs.entropy.rate_control import Encoded, secant_search
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.section_writer import MAX_STEP, MIN_STEP, Mask, SectionWriter, as_float
+from cutlayer.codecs.tensors import Tensor, count, host
 from cutlayer.errors import RangeError
 
 # Streams of random words (FORMAT.md, "Randomness"): for the levels that are sent, and for trials of steps.
@@ -37,7 +37,7 @@ class StochasticSection(SectionWriter):
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, writer: Writer
     ) -> None:
         super().__init__(x, top, row, 0, signed, shape, writer.kernels)
-        self.draw, self.dtype = (writer.seed, row), writer.source.given.dtype
+        self.draw, self.dtype = (writer.seed, row), writer.source.dtype
         self.spread = math.sqrt(self.kernels.ems_energy(self.x) / shape.d)  # the root of the mean square
         self.largest = as_float(int(self.top_magnitudes.max()), 0)
 
@@ -61,7 +61,7 @@ class StochasticSection(SectionWriter):
             elements, self.scale(step), n_levels, seed, stream, row
         )
 
-    def top_levels(self, levels: Tensor, step: float, n_levels: int) -> Tensor:
+    def top_levels(self, levels: Tensor, step: float, n_levels: int) -> NDArray[Any]:
         """The levels behind the marks (int64), with the signs of their elements."""
         seed, row = self.draw
         how = (self.scale(step), n_levels, seed, ROUNDING, row)
@@ -80,7 +80,7 @@ class StochasticSection(SectionWriter):
     def estimate(self, step: float) -> Mask:
         """See `SectionWriter`. Top values are as many as the trial has."""
         step, n_levels, levels = self._quantize_subset(step, self.trial_elements)
-        share = np.count_nonzero(levels.cpu().numpy() == n_levels) / levels.numel()
+        share = np.count_nonzero(host(levels) == n_levels) / count(levels)
         width = max(0, math.ceil(self.largest / step) - n_levels).bit_length() + self.signed
         self.top_stream = bytes(math.ceil(share * self.shape.d * width / 8))
         return self.make_mask(step, n_levels, levels, self.trial_rows, self.model_for(step))
@@ -103,7 +103,7 @@ class StochasticSection(SectionWriter):
     def at_step(self, step: float, n_levels: int = 0) -> Encoded:
         """The section at a step; `n_levels`: levels that are coded without a mark."""
         step = self.nearest_step(step)
-        if self.largest + step > torch.finfo(self.dtype).max:
+        if self.largest + step > self.dtype.largest:
             raise RangeError(
                 f"a value as large as {self.largest:g} may be rounded up beyond what {self.dtype} holds; "
                 "scale the tensor"
@@ -115,12 +115,13 @@ class StochasticSection(SectionWriter):
         mask = self.make_mask(step, n_levels, levels, self.all_rows, model)
         return self.section(mask, multiples(step, n_levels)), n_levels
 
-    def _keep_tops(self, levels: Tensor) -> None:
+    def _keep_tops(self, levels: NDArray[Any]) -> None:
         """Top values are levels, too: those that are too high to be coded with the others."""
-        self.count, self.low, self.width, self.top_stream = levels.numel(), 0, 0, b""
+        self.count, self.low, self.width, self.top_stream = levels.size, 0, 0, b""
         if self.count:
-            low, high = torch.aminmax(levels.abs())
-            self.low, self.width = int(low), (int(high) - int(low)).bit_length()
-            code = levels.abs() - self.low
+            magnitudes: NDArray[Any] = abs(levels)
+            self.low = int(magnitudes.min())
+            self.width = (int(magnitudes.max()) - self.low).bit_length()
+            code: NDArray[Any] = magnitudes - self.low
             code = code << 1 | (levels < 0) if self.signed else code
             self.top_stream = self.pack(code, self.width + self.signed)

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 
-import torch
-
-from cutlayer.codecs import reference
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.errors import CutlayerError, PayloadError
+from cutlayer.imports import need
 
 try:
     from cutlayer.codecs.kernels import native as _native
@@ -34,7 +32,7 @@ _warned = False
 
 def available() -> list[str]:
     """The implementations in this installation, the faster one first."""
-    return (["native"] if _native else []) + ["reference"]
+    return (["native"] if _native else []) + (["reference"] if _has_torch() else [])
 
 
 @contextmanager
@@ -49,13 +47,14 @@ def using(implementation: str) -> Iterator[None]:
         _forced.reset(token)
 
 
-def kernels_for(device: torch.device) -> Kernels:
-    """The implementation for tensors on a device: native on the CPU if it was built, else the reference."""
+def kernels_for(device: str) -> Kernels:
+    """The implementation for a kind of device: native on "cpu" if it was built, else the reference."""
     global _warned
     forced = _forced.get()
-    if forced == "reference" or (forced is None and device.type != "cpu"):
-        return _as_kernels(reference)
+    if forced == "reference" or (forced is None and device != "cpu"):
+        return _reference()
     if _native is None:
+        reference = _reference()
         if not _warned:
             _warned = True
             warnings.warn(
@@ -64,7 +63,7 @@ def kernels_for(device: torch.device) -> Kernels:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return _as_kernels(reference)
+        return reference
     return _as_kernels(_native)
 
 
@@ -72,6 +71,28 @@ def check(fault: int) -> None:
     """Raise the error that a decoder's fault number stands for."""
     if fault:
         raise PayloadError(f"{FAULTS[fault]}; the frame was damaged or forged before it was sealed")
+
+
+def _has_torch() -> bool:
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _reference() -> Kernels:
+    """The implementation in PyTorch, which is imported only if it is used."""
+    if _native is None and not _has_torch():
+        raise CutlayerError(
+            "cutlayer was installed without its compiled kernels, and there is no PyTorch instead; "
+            "install a wheel of cutlayer, or a C++ compiler and then cutlayer again, or: "
+            "pip install 'cutlayer[train]'"
+        )
+    need("torch", "the reference implementation of codecs")
+    from cutlayer.codecs import reference
+
+    return _as_kernels(reference)
 
 
 def _as_kernels(module: ModuleType) -> Kernels:

@@ -5,8 +5,7 @@ Each function implements the one of the same name in `interface.Kernels`.
 
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
@@ -14,12 +13,17 @@ from cutlayer.codecs.kernels import native_dct as _dct
 from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
 from cutlayer.codecs.kernels import native_stochastic as _stochastic
+from cutlayer.codecs.kernels import threads
+from cutlayer.codecs.kernels.native_memory import address
+from cutlayer.codecs.tensors import Tensor
 
 # Waking a thread costs tens of microseconds, in which one thread finishes a smaller tensor.
 _ELEMENTS_FOR_THREADS = 1 << 17
 
 allocate = _n.allocate
-empty = _memory.empty
+advise = _memory.advise
+empty_like = _memory.empty_like
+own = _memory.own
 put_bytes = _n.put_bytes
 check_values = _n.check_values
 ems_contexts = _ems.ems_contexts
@@ -33,6 +37,7 @@ ems_dct_forward = _dct.ems_dct_forward
 ems_dct_inverse = _dct.ems_dct_inverse
 ems_quantize_stochastically = _stochastic.ems_quantize_stochastically
 ems_stochastic_tops = _stochastic.ems_stochastic_tops
+random_words = _stochastic.random_words
 ems_quantize = _ems.ems_quantize
 ems_pack_bits = _ems.ems_pack_bits
 ems_dequantize = _ems.ems_dequantize
@@ -46,22 +51,22 @@ ems_unpack_bits = _ems.ems_unpack_bits
 
 
 def _threads(x: Tensor) -> int:
-    return torch.get_num_threads() if x.numel() >= _ELEMENTS_FOR_THREADS else 1
+    return threads.number() if x.size >= _ELEMENTS_FOR_THREADS else 1
 
 
 def seal(frame: Any, start: int) -> bytes:
     """See `codecs.reference`."""
-    return _n.seal(frame, start, torch.get_num_threads())
+    return _n.seal(frame, start, threads.number())
 
 
 def checksum(frame: Buffer, start: int) -> int:
     """See `codecs.reference`."""
-    return _n.checksum(frame, start, torch.get_num_threads())
+    return _n.checksum(frame, start, threads.number())
 
 
 def select_top(x: Tensor, k: int) -> Any:
     """See `codecs.reference`."""
-    return _n.select_top(x.data_ptr(), *x.shape, k, _threads(x))
+    return _n.select_top(address(x), *x.shape, k, _threads(x))
 
 
 def ms_encode(
@@ -75,7 +80,7 @@ def ms_encode(
     offset: int,
 ) -> None:
     """See `codecs.reference`."""
-    _n.ms_encode(x.data_ptr(), top, bits, nearest, signed, values, frame, offset, _threads(x))
+    _n.ms_encode(address(x), top, bits, nearest, signed, values, frame, offset, _threads(x))
 
 
 def sparse_encode(
@@ -93,12 +98,12 @@ def sparse_encode(
 ) -> float:
     """See `codecs.reference`."""
     how = (pick, alpha, coin, seed, keys, values, scale)
-    return _n.sparse_encode(x.data_ptr(), *x.shape, k, *how, frame, offset, _threads(x))
+    return _n.sparse_encode(address(x), *x.shape, k, *how, frame, offset, _threads(x))
 
 
 def ranges(x: Tensor) -> list[Any]:
     """See `codecs.reference`."""
-    return _n.ranges(x.data_ptr(), *x.shape, _threads(x))
+    return _n.ranges(address(x), *x.shape, _threads(x))
 
 
 def qu_encode(
@@ -113,39 +118,39 @@ def qu_encode(
 ) -> None:
     """See `codecs.reference`."""
     how = (ranges, bits, stochastic, seed, own_range)
-    _n.qu_encode(x.data_ptr(), x.shape[1], *how, frame, offset, _threads(x))
+    _n.qu_encode(address(x), x.shape[1], *how, frame, offset, _threads(x))
 
 
 def km_histogram(row: Tensor, lo: float, hi: float) -> Tensor:
     """See `codecs.reference`."""
-    bins = torch.zeros(1 << 16, dtype=torch.int64)
-    _n.km_histogram(row.data_ptr(), row.numel(), lo, hi, bins.data_ptr())
+    bins = np.zeros(1 << 16, np.int64)
+    _n.km_histogram(address(row), row.size, lo, hi, address(bins))
     return bins
 
 
 def km_encode(row: Tensor, lo: float, hi: float, cluster: bytes, bits: int, frame: Any, offset: int) -> None:
     """See `codecs.reference`."""
-    _n.km_encode(row.data_ptr(), row.numel(), lo, hi, cluster, bits, frame, offset)
+    _n.km_encode(address(row), row.size, lo, hi, cluster, bits, frame, offset)
 
 
 def ms_decode(frame: Buffer, offset: int, k: int, bits: int, signed: bool, values: int, out: Tensor) -> int:
     """See `codecs.reference`."""
     how = (k, bits, signed, values)
-    return _n.ms_decode(frame, offset, *out.shape, *how, out.data_ptr(), _threads(out))
+    return _n.ms_decode(frame, offset, *out.shape, *how, address(out), _threads(out))
 
 
 def sparse_decode(frame: Buffer, offset: int, k: int, keys: bool, values: int, out: Tensor) -> int:
     """See `codecs.reference`."""
-    return _n.sparse_decode(frame, offset, *out.shape, k, keys, values, out.data_ptr(), _threads(out))
+    return _n.sparse_decode(frame, offset, *out.shape, k, keys, values, address(out), _threads(out))
 
 
 def qu_decode(frame: Buffer, offset: int, bits: int, own: tuple[float, float] | None, out: Tensor) -> int:
     """See `codecs.reference`."""
     lo, hi = own or (0.0, 0.0)
-    at = (out.data_ptr(), _threads(out))
+    at = (address(out), _threads(out))
     return _n.qu_decode(frame, offset, *out.shape, bits, own is None, lo, hi, *at)
 
 
 def km_decode(frame: Buffer, offset: int, bits: int, out: Tensor) -> int:
     """See `codecs.reference`."""
-    return _n.km_decode(frame, offset, *out.shape, bits, out.data_ptr(), _threads(out))
+    return _n.km_decode(frame, offset, *out.shape, bits, address(out), _threads(out))

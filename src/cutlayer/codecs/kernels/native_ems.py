@@ -3,9 +3,7 @@
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer import _native as _n
@@ -22,7 +20,9 @@ from cutlayer.codecs.entropy.frequency_tables import COST, MAX_CLASSES, MIN_ELEM
 from cutlayer.codecs.entropy.least_squares import subsample
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
-from cutlayer.codecs.kernels.native_memory import empty
+from cutlayer.codecs.kernels import threads
+from cutlayer.codecs.kernels.native_memory import address, empty
+from cutlayer.codecs.tensors import Tensor
 
 _ELEMENTS_FOR_THREADS = 1 << 16
 _ELEMENTS_FOR_CHEAP_LOOPS = 1 << 17  # loops with little work an element: more elements pay for waking threads
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 
 
 def _threads(d: int, enough: int = _ELEMENTS_FOR_THREADS) -> int:
-    return torch.get_num_threads() if d >= enough else 1
+    return threads.number() if d >= enough else 1
 
 
 def _shape(shape: SectionShape) -> list[int]:
@@ -40,15 +40,15 @@ def _shape(shape: SectionShape) -> list[int]:
 
 def _model(model: ContextModel, n_levels: int) -> tuple[list[int], int, int, int]:
     # The caller holds the model, and so keeps the arrays alive.
-    where = (model.weights.ctypes.data, model.distance.ctypes.data, model.parent.ctypes.data)
+    where = (address(model.weights), address(model.distance), address(model.parent))
     return [model.rows, model.distance.shape[1], level_shift(n_levels), prediction_shift(n_levels)], *where
 
 
-def ems_top_values(x: Tensor, top: Any, row: int, values: int) -> tuple[Tensor, Tensor]:
+def ems_top_values(x: Tensor, top: Any, row: int, values: int) -> tuple[Array, Tensor]:
     """See `codecs.reference`."""
-    raw, where = torch.empty(2, top.k, dtype=torch.int64)
-    at = (raw.data_ptr(), where.data_ptr(), _threads(x.shape[1]))
-    _n.ems_top_values(x[row].data_ptr(), top, row, values, *at)
+    raw, where = np.empty((2, top.k), np.int64)
+    at = (address(raw), address(where), _threads(x.shape[1]))
+    _n.ems_top_values(address(x[row]), top, row, values, *at)
     return raw, where
 
 
@@ -67,32 +67,30 @@ def ems_fit_weights(
         [*rows, used.stride, used.thin, used.count, level_shift(n_levels), per_channel],
         parents,
     )
-    where = (weights.ctypes.data, distance.ctypes.data, parent.ctypes.data)
-    _n.ems_fit_weights(levels.data_ptr(), *how, *where, _threads(shape.channels * used.count))
+    where = (address(weights), address(distance), address(parent))
+    _n.ems_fit_weights(address(levels), *how, *where, _threads(shape.channels * used.count))
     return ContextModel(weights, distance, parent)
 
 
 def ems_energy(x: Tensor) -> float:
     """See `codecs.reference`."""
-    total: float = _n.ems_energy(x.data_ptr(), x.numel(), _threads(x.numel(), _ELEMENTS_FOR_CHEAP_LOOPS))
+    total: float = _n.ems_energy(address(x), x.size, _threads(x.size, _ELEMENTS_FOR_CHEAP_LOOPS))
     return total
 
 
 def ems_quantize(x: Tensor, scale: float, n_levels: int, mark_from: float) -> Tensor:
     """See `codecs.reference`."""
-    out = empty([x.numel()], torch.uint8)
+    out = empty([x.size], np.uint8)
     how = (scale, n_levels, mark_from)
-    _n.ems_quantize(
-        x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel(), _ELEMENTS_FOR_CHEAP_LOOPS)
-    )
+    _n.ems_quantize(address(x), x.size, *how, address(out), _threads(x.size, _ELEMENTS_FOR_CHEAP_LOOPS))
     return out
 
 
 def ems_quantize_evenly(x: Tensor, topmin: float, n_levels: int, nearest: bool) -> Tensor:
     """See `codecs.reference`."""
-    out = empty([x.numel()], torch.uint8)
+    out = empty([x.size], np.uint8)
     how = (topmin, n_levels, nearest)
-    _n.ems_quantize_evenly(x.data_ptr(), x.numel(), *how, out.data_ptr(), _threads(x.numel()))
+    _n.ems_quantize_evenly(address(x), x.size, *how, address(out), _threads(x.size))
     return out
 
 
@@ -100,10 +98,10 @@ def ems_contexts(
     levels: Tensor, shape: SectionShape, rows: Rows, model: ContextModel, n_levels: int
 ) -> tuple[Tensor, Array]:
     """See `codecs.reference`."""
-    out = empty([shape.d], torch.uint8)
+    out = empty([shape.d], np.uint8)
     counts = np.zeros((PREDICTIONS, n_levels + 1), np.int64)
-    where = (out.data_ptr(), counts.ctypes.data, _threads(shape.d))
-    _n.ems_contexts(levels.data_ptr(), _shape(shape), rows, *_model(model, n_levels), n_levels, *where)
+    where = (address(out), address(counts), _threads(shape.d))
+    _n.ems_contexts(address(levels), _shape(shape), rows, *_model(model, n_levels), n_levels, *where)
     return out, counts
 
 
@@ -112,10 +110,8 @@ def ems_level_sums(
 ) -> tuple[Array, int]:
     """See `codecs.reference`."""
     out, squares = np.zeros((2, activities, n_levels + 1), np.int64), np.zeros(1, np.int64)
-    where = (out.ctypes.data, squares.ctypes.data, _threads(shape.d))
-    _n.ems_level_sums(
-        x.data_ptr(), levels.data_ptr(), _shape(shape), rows, scale, n_levels, activities, *where
-    )
+    where = (address(out), address(squares), _threads(shape.d))
+    _n.ems_level_sums(address(x), address(levels), _shape(shape), rows, scale, n_levels, activities, *where)
     return out[:, :, :n_levels], int(squares[0])
 
 
@@ -124,16 +120,16 @@ def ems_squared_error(x: Tensor, levels: Tensor, shape: SectionShape, scale: flo
     activities, n_levels = table.shape
     known = np.full((activities, n_levels + 1), -1, np.int64)
     known[:, :n_levels] = table
-    what = (x.data_ptr(), levels.data_ptr(), _shape(shape), scale, n_levels, activities)
-    total: int = _n.ems_squared_error(*what, known.ctypes.data, _threads(shape.d))
+    what = (address(x), address(levels), _shape(shape), scale, n_levels, activities)
+    total: int = _n.ems_squared_error(*what, address(known), _threads(shape.d))
     return total
 
 
 def ems_gather_rows(elements: Tensor, shape: SectionShape, where: Array, rows: int) -> Tensor:
     """See `codecs.reference`."""
-    out = torch.empty(len(where) * rows * shape.channels * shape.width, dtype=elements.dtype)
-    what = (elements.data_ptr(), elements.element_size(), _shape(shape), where.ctypes.data, len(where), rows)
-    _n.ems_gather_rows(*what, out.data_ptr(), _threads(out.numel(), _ELEMENTS_FOR_CHEAP_LOOPS))
+    out = np.empty(len(where) * rows * shape.channels * shape.width, elements.dtype)
+    what = (address(elements), elements.itemsize, _shape(shape), address(where), len(where), rows)
+    _n.ems_gather_rows(*what, address(out), _threads(out.size, _ELEMENTS_FOR_CHEAP_LOOPS))
     return out
 
 
@@ -141,9 +137,9 @@ def ems_frequency_tables(histogram: Array) -> tuple[FrequencyTables, int]:
     """See `codecs.reference`."""
     symbols = histogram.shape[1]
     starts, frequencies = np.empty(PREDICTIONS, np.int64), np.empty((PREDICTIONS, symbols), np.int64)
-    where = (starts.ctypes.data, frequencies.ctypes.data)
+    where = (address(starts), address(frequencies))
     classes, cost = _n.ems_frequency_tables(
-        histogram.ctypes.data, symbols, MAX_CLASSES, MIN_ELEMENTS, COST.ctypes.data, *where
+        address(histogram), symbols, MAX_CLASSES, MIN_ELEMENTS, address(COST), *where
     )
     return FrequencyTables(starts[:classes].tolist(), frequencies[:classes]), cost
 
@@ -155,12 +151,12 @@ def ems_rans_encode(
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
     blocks = _n.ems_rans_encode(
-        levels.data_ptr(),
-        contexts.data_ptr(),
+        address(levels),
+        address(contexts),
         _shape(shape),
         *frequencies.shape,
-        classes.ctypes.data,
-        frequencies.ctypes.data,
+        address(classes),
+        address(frequencies),
         _threads(shape.d),
     )
     return b"".join(blocks), [len(b) // 2 for b in blocks]
@@ -179,47 +175,47 @@ def ems_rans_decode(
     data = np.frombuffer(memoryview(frame), np.uint8)
     classes = tables.class_of()
     frequencies = np.ascontiguousarray(tables.frequencies)
-    out = empty([shape.d], torch.uint8)
+    out = empty([shape.d], np.uint8)
     good = _n.ems_rans_decode(
-        data.ctypes.data + offset,
+        address(data) + offset,
         list(words),
         _shape(shape),
         *_model(model, n_levels),
         n_levels,
         len(frequencies),
-        classes.ctypes.data,
-        frequencies.ctypes.data,
-        out.data_ptr(),
+        address(classes),
+        address(frequencies),
+        address(out),
         _threads(shape.d),
     )
     return out if good else None
 
 
-def ems_pack_bits(codes: Tensor, width: int) -> Buffer:
+def ems_pack_bits(codes: Array, width: int) -> Buffer:
     """See `codecs.reference`."""
-    codes = codes.contiguous()
-    packed: bytes = _n.ems_pack_bits(codes.data_ptr(), codes.numel(), width)
+    codes = np.ascontiguousarray(codes, np.int64)
+    packed: bytes = _n.ems_pack_bits(address(codes), codes.size, width)
     return packed
 
 
-def ems_unpack_bits(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
+def ems_unpack_bits(frame: Buffer, offset: int, n: int, width: int) -> Array | None:
     """See `codecs.reference`."""
     data = np.frombuffer(memoryview(frame), np.uint8)
-    out = torch.empty(n, dtype=torch.int64)
-    return out if _n.ems_unpack_bits(data.ctypes.data + offset, n, width, out.data_ptr()) else None
+    out = np.empty(n, np.int64)
+    return out if _n.ems_unpack_bits(address(data) + offset, n, width, address(out)) else None
 
 
 def ems_pack_signs(x: Tensor, levels: Tensor, n_levels: int) -> bytes:
     """See `codecs.reference`."""
-    packed: bytes = _n.ems_pack_signs(x.data_ptr(), levels.data_ptr(), x.numel(), n_levels)
+    packed: bytes = _n.ems_pack_signs(address(x), address(levels), x.size, n_levels)
     return packed
 
 
 def ems_sample_offsets(levels: Tensor, shape: SectionShape, n_levels: int, signed: bool) -> Tensor:
     """See `codecs.reference`."""
-    offsets = torch.empty(2, shape.samples + 1, dtype=torch.int64)
-    where = (offsets[0].data_ptr(), offsets[1].data_ptr(), _threads(shape.d))
-    _n.ems_sample_offsets(levels.data_ptr(), _shape(shape), n_levels, signed, *where)
+    offsets = np.empty((2, shape.samples + 1), np.int64)
+    where = (address(offsets[0]), address(offsets[1]), _threads(shape.d))
+    _n.ems_sample_offsets(address(levels), _shape(shape), n_levels, signed, *where)
     return offsets
 
 
@@ -228,25 +224,25 @@ def ems_dequantize(
     shape: SectionShape,
     table: Array,
     offsets: Tensor,
-    tops: Tensor,
-    signs: Tensor | None,
+    tops: Array,
+    signs: Array | None,
     out: Tensor,
 ) -> None:
     """See `codecs.reference`."""
     activities, n_levels = table.shape
     known = np.concatenate([table, np.zeros((activities, 1), np.float32)], axis=1)
-    tops = tops.contiguous()
-    flags = signs.to(torch.uint8) if signs is not None else None
+    tops = np.ascontiguousarray(tops, np.float32)
+    flags = signs.astype(np.uint8) if signs is not None else None
     _n.ems_dequantize(
-        levels.data_ptr(),
+        address(levels),
         _shape(shape),
-        known.ctypes.data,
+        address(known),
         activities,
         n_levels,
-        tops.data_ptr(),
-        offsets[0].data_ptr(),
-        flags.data_ptr() if flags is not None else 0,
-        offsets[1].data_ptr(),
-        out.data_ptr(),
+        address(tops),
+        address(offsets[0]),
+        address(flags) if flags is not None else 0,
+        address(offsets[1]),
+        address(out),
         _threads(shape.d),
     )

@@ -1,19 +1,38 @@
-"""Memory for results of the compiled kernels, in huge pages if the result is large."""
+"""Memory of the compiled kernels: addresses of arrays, and space for results."""
 
 from collections.abc import Sequence
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from cutlayer import _native as _n
 
 # Smaller tensors mostly get memory that the allocator has used before, whose pages are mapped already.
 _BYTES_FOR_HUGE_PAGES = 1 << 22
 
+#: The address of the memory of an array, which must be contiguous.
+address = _n.address
 
-def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
+
+def own(x: Any) -> Any:
     """See `codecs.reference`."""
-    out = torch.empty(shape, dtype=dtype, device=device)
-    if out.nbytes >= _BYTES_FOR_HUGE_PAGES:
-        _n.advise_huge_pages(out.data_ptr(), out.nbytes)
+    return x if isinstance(x, np.ndarray) else x.numpy()
+
+
+def empty(shape: Sequence[int], dtype: Any = np.float32) -> Any:
+    """An uninitialised array."""
+    out = np.empty(shape, dtype)
+    advise(out)
     return out
+
+
+def empty_like(x: Any, elements: int) -> Any:
+    """See `codecs.reference`."""
+    return empty([elements], x.dtype)
+
+
+def advise(x: Any) -> None:
+    """See `codecs.reference`."""
+    if x.nbytes >= _BYTES_FOR_HUGE_PAGES:
+        x = own(x)
+        _n.advise_huge_pages(address(x), x.nbytes)

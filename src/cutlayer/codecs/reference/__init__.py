@@ -24,19 +24,33 @@ from cutlayer.codecs.reference.ems import (
     ems_top_values,
     ems_unpack_bits,
 )
-from cutlayer.codecs.reference.frame_buffer import allocate, check_values, checksum, empty, put_bytes, seal
+from cutlayer.codecs.reference.frame_buffer import (
+    advise,
+    allocate,
+    check_values,
+    checksum,
+    empty_like,
+    own,
+    put_bytes,
+    seal,
+)
 from cutlayer.codecs.reference.km import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.ms import ms_decode, ms_encode
 from cutlayer.codecs.reference.qu import qu_decode, qu_encode, ranges
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
-from cutlayer.codecs.reference.stochastic import ems_quantize_stochastically, ems_stochastic_tops
+from cutlayer.codecs.reference.stochastic import (
+    ems_quantize_stochastically,
+    ems_stochastic_tops,
+    random_words,
+)
 from cutlayer.codecs.reference.topk import select_top
 
 __all__ = [
+    "advise",
     "allocate",
     "check_values",
     "checksum",
-    "empty",
+    "empty_like",
     "ems_contexts",
     "ems_dct_forward",
     "ems_dct_inverse",
@@ -63,9 +77,11 @@ __all__ = [
     "km_histogram",
     "ms_decode",
     "ms_encode",
+    "own",
     "put_bytes",
     "qu_decode",
     "qu_encode",
+    "random_words",
     "ranges",
     "seal",
     "select_top",

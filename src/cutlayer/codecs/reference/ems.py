@@ -20,8 +20,9 @@ from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.codecs.reference import bit_packing as stream
 from cutlayer.codecs.reference import rans
+from cutlayer.codecs.reference.frame_buffer import VALUE_DTYPES
 from cutlayer.codecs.reference.topk import Top
-from cutlayer.codecs.tensors import VALUE_DTYPES, tensor_from
+from cutlayer.codecs.tensors import in_torch, tensor_from
 
 Array = NDArray[Any]
 
@@ -29,13 +30,13 @@ UNITS_PER_STEP = 64
 DEAD_ZONE, ROUND_UP_FROM = 38, 35  # see `entropy.section_writer`
 
 
-def ems_top_values(x: Tensor, top: Top, row: int, values: int) -> tuple[Tensor, Tensor]:
-    """The top values of a row as bits of their type (int64 on the CPU), and their positions."""
+def ems_top_values(x: Tensor, top: Top, row: int, values: int) -> tuple[Array, Tensor]:
+    """The top values of a row as bits of their type (int64), and their positions."""
     where = top.mask[row].nonzero()[:, 0]
     kept = x[row][where].to(VALUE_DTYPES[values]).cpu()
     if kept.dtype is torch.float32:
-        return kept.view(torch.int32).long() & 0xFFFFFFFF, where
-    return kept.view(torch.int16).long() & 0xFFFF, where
+        return (kept.view(torch.int32).long() & 0xFFFFFFFF).numpy(), where
+    return (kept.view(torch.int16).long() & 0xFFFF).numpy(), where
 
 
 def fixed_point(x: Tensor, scale: float) -> Tensor:
@@ -196,21 +197,22 @@ def ems_rans_decode(
     return None if found is None else torch.from_numpy(found)
 
 
-def ems_pack_bits(codes: Tensor, width: int) -> Buffer:
-    """Pack codes (int64) of up to 32 bits into a bit stream."""
+def ems_pack_bits(codes: Any, width: int) -> Buffer:
+    """Pack codes of up to 32 bits (int64, or levels) into a bit stream."""
+    codes = in_torch(codes).long()
     bits = (codes.unsqueeze(-1) >> torch.arange(width, device=codes.device)) & 1
     return stream.pack(bits.view(1, -1), 1).cpu().numpy().data
 
 
-def ems_unpack_bits(frame: Buffer, offset: int, n: int, width: int) -> Tensor | None:
+def ems_unpack_bits(frame: Buffer, offset: int, n: int, width: int) -> Array | None:
     """Unpack codes (int64) from a bit stream, or None if its unused bits are not zero."""
     raw = tensor_from(frame, offset, stream.size(n, width)).unsqueeze(0)
     if n == 0 or width == 0:
-        return torch.zeros(n, dtype=torch.int64)
+        return np.zeros(n, np.int64)
     if not stream.padded_with_zeros(raw, n, width):
         return None
     bits = stream.unpack(raw, n * width, 1).view(n, width).long()
-    return (bits << torch.arange(width)).sum(-1)
+    return (bits << torch.arange(width)).sum(-1).numpy()
 
 
 def ems_pack_signs(x: Tensor, levels: Tensor, n_levels: int) -> bytes:
@@ -231,8 +233,8 @@ def ems_dequantize(
     shape: SectionShape,
     table: Array,
     offsets: Tensor,
-    tops: Tensor,
-    signs: Tensor | None,
+    tops: Array,
+    signs: Array | None,
     out: Tensor,
 ) -> None:
     """Decode levels to elements: `table` has the value of each level by activity, `tops` the top values.
@@ -251,6 +253,6 @@ def ems_dequantize(
     y = known.view(-1)[key]
     if signs is not None:
         among = (levels > 0) & (levels < n_levels)
-        y[among] = torch.where(signs.to(out.device) > 0, -y[among], y[among])
-    y[levels == n_levels] = tops.to(out.device)
+        y[among] = torch.where(in_torch(signs).to(out.device) > 0, -y[among], y[among])
+    y[levels == n_levels] = in_torch(tops).to(out.device)
     out.copy_(y)

@@ -1,14 +1,17 @@
 """Buffers of frames: allocation, checksum, and the sections and values of a payload as tensors."""
 
 import zlib
-from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer.codecs.tensors import VALUE_DTYPES, bytes_of, tensor_from
+from cutlayer import float_types
+from cutlayer.codecs.tensors import bytes_of, in_torch, tensor_from
+
+#: The types of values, as PyTorch names them.
+VALUE_DTYPES: tuple[torch.dtype, ...] = tuple(kind.in_torch for kind in float_types.VALUE_DTYPES)
 
 
 def allocate(header: bytes, payload: int) -> bytearray:
@@ -16,9 +19,19 @@ def allocate(header: bytes, payload: int) -> bytearray:
     return bytearray(header) + bytearray(payload)
 
 
-def empty(shape: Sequence[int], dtype: torch.dtype, device: torch.device | None = None) -> Tensor:
-    """An uninitialised tensor."""
-    return torch.empty(shape, dtype=dtype, device=device)
+def own(x: Any) -> Tensor:
+    """A tensor or array as one that these kernels work on, in the same memory where that is possible."""
+    found: Tensor = in_torch(x)
+    return found
+
+
+def advise(x: Any) -> None:
+    """Told that a large result will be filled."""
+
+
+def empty_like(x: Tensor, elements: int) -> Tensor:
+    """An uninitialised row of so many elements, of the type and in the place of another tensor."""
+    return torch.empty(elements, dtype=x.dtype, device=x.device)
 
 
 def put_bytes(frame: bytearray, offset: int, data: Buffer) -> None:
@@ -45,7 +58,8 @@ def put(frame: bytearray, offset: int, sections: Tensor) -> None:
 
 def sections(frame: Buffer, offset: int, rows: int, size: int, device: torch.device) -> Tensor:
     """Read the sections of a payload as uint8, one section a row."""
-    return tensor_from(frame, offset, rows * size).to(device).view(rows, size)
+    found: Tensor = tensor_from(frame, offset, rows * size).to(device).view(rows, size)
+    return found
 
 
 def as_bytes(x: Tensor) -> Tensor:

@@ -1,6 +1,9 @@
 """`km`: histogram, encoding and decoding. Lloyd's algorithm itself is in `codecs.km`."""
 
+from typing import Any
+
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import Buffer
 
@@ -16,9 +19,9 @@ def _on_grid(row: Tensor, lo: float, hi: float) -> Tensor:
     return ((row.double() - lo) * scale).round().long()
 
 
-def km_histogram(row: Tensor, lo: float, hi: float) -> Tensor:
+def km_histogram(row: Tensor, lo: float, hi: float) -> NDArray[Any]:
     """Count the elements of a row on each level of the grid between lo and hi."""
-    return _on_grid(row, lo, hi).bincount(minlength=GRID).cpu()
+    return _on_grid(row, lo, hi).bincount(minlength=GRID).cpu().numpy()
 
 
 def km_encode(

@@ -5,9 +5,8 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.reference import bit_packing as stream
-from cutlayer.codecs.reference.frame_buffer import as_bytes, as_numbers, put, sections
+from cutlayer.codecs.reference.frame_buffer import VALUE_DTYPES, as_bytes, as_numbers, put, sections
 from cutlayer.codecs.reference.topk import Top
-from cutlayer.codecs.tensors import VALUE_DTYPES
 
 
 def ms_encode(

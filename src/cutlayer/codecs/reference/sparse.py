@@ -5,10 +5,9 @@ from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.reference import bit_packing as stream
-from cutlayer.codecs.reference.frame_buffer import as_bytes, as_numbers, put, sections
+from cutlayer.codecs.reference.frame_buffer import VALUE_DTYPES, as_bytes, as_numbers, put, sections
 from cutlayer.codecs.reference.philox import draw, words
 from cutlayer.codecs.reference.topk import select_top
-from cutlayer.codecs.tensors import VALUE_DTYPES
 
 TOP, RANDOMIZED, RANDOM = 0, 1, 2  # top-k, randomized top-k, random-k
 

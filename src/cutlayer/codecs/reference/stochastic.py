@@ -1,6 +1,9 @@
 """Stochastic rounding of `ems`: magnitudes go up or down at random, and keep their means."""
 
+from typing import Any
+
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from cutlayer.codecs.reference import philox
@@ -27,9 +30,14 @@ def ems_quantize_stochastically(
 
 def ems_stochastic_tops(
     x: Tensor, levels: Tensor, scale: float, n_levels: int, seed: int, stream: int, section: int
-) -> Tensor:
-    """The levels of the marked elements, in order (int64 on the CPU), with the signs of their elements."""
+) -> NDArray[Any]:
+    """The levels of the marked elements, in order (int64), with the signs of their elements."""
     marked = levels == n_levels
     words = philox.words(seed, stream, section, 0, x.numel(), x.device)[marked]
     found = _round(x[marked], scale, words)
-    return torch.where(x[marked] < 0, -found, found).cpu()
+    return torch.where(x[marked] < 0, -found, found).cpu().numpy()
+
+
+def random_words(seed: int, stream: int, section: int, first: int, n: int) -> NDArray[Any]:
+    """Random 32-bit words, as int64, for the indices first ... first + n - 1."""
+    return philox.words(seed, stream, section, first, n, torch.device("cpu")).numpy()

@@ -5,6 +5,8 @@ as it is. Later ones travel as the quantized change, which both ends add to what
 do not pile up: each difference is taken to what the server has.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -66,7 +68,7 @@ class ActivationDifferences:
 
 def sample_frame(frame: bytes, samples: int, shape: tuple[int, ...]) -> Tensor:
     """The tensor of a frame that has to hold so many samples of that shape."""
-    tensor = decode(frame, max_elements=samples * int(torch.Size(shape).numel()))
+    tensor: Tensor = decode(frame, max_elements=samples * math.prod(shape), like="torch")
     if tuple(tensor.shape) != (samples, *shape):
         raise malformed(f"a tensor of shape {tuple(tensor.shape)} instead of {(samples, *shape)}")
     return tensor.float()

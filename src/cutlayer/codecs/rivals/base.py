@@ -2,18 +2,20 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cutlayer.codecs.base import Codec, Reader, Writer, finite
 from cutlayer.codecs.entropy.layout import ByteReader, malformed
 from cutlayer.codecs.kernels.interface import Kernels
+from cutlayer.codecs.tensors import Tensor, host, in_torch
 from cutlayer.errors import PayloadError, RangeError
 
 _FAR_BELOW = 4096  # values that are so many times below the largest number of their type are safe
+
+Array = NDArray[Any]
 
 
 class PayloadReader(ByteReader):
@@ -21,21 +23,21 @@ class PayloadReader(ByteReader):
 
     def __init__(self, reader: Reader) -> None:
         super().__init__(reader.payload)
-        self._frame, self._start, self._kernels = reader.data, reader.header.payload_offset, reader.kernels
+        self._frame, self._start, self.kernels = reader.data, reader.header.payload_offset, reader.kernels
 
-    def codes(self, n: int, width: int) -> Tensor:
+    def codes(self, n: int, width: int) -> Array:
         """The next bit stream: n codes of `width` bits (int64)."""
         at = self._start + self.at
         self.take((n * width + 7) // 8)
-        found: Tensor | None = self._kernels.ems_unpack_bits(self._frame, at, n, width)
+        found: Array | None = self.kernels.ems_unpack_bits(self._frame, at, n, width)
         if found is None:
             raise malformed("the unused bits at the end of a bit stream are not zero")
         return found
 
-    def floats(self, n: int) -> Tensor:
+    def floats(self, n: int) -> Array:
         """The next n numbers, float32 and finite."""
-        found = torch.from_numpy(self.array("<f4", n).astype(np.float32))
-        if not torch.isfinite(found).all():
+        found: Array = self.array("<f4", n).astype(np.float32)
+        if not np.isfinite(found).all():
             raise malformed("a number is NaN or infinite")
         return found
 
@@ -53,22 +55,22 @@ class Rival(Codec):
     signs: ClassVar[bool] = False
 
     @abstractmethod
-    def compress(self, x: Tensor, seed: int, kernels: Kernels) -> bytes:
-        """The payload of a tensor (samples, channels, positions)."""
+    def compress(self, x: Array, seed: int, kernels: Kernels) -> bytes:
+        """The payload of a tensor (samples, channels, positions), float32."""
 
     @abstractmethod
-    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Tensor:
+    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Array:
         """The tensor of that shape from its payload. Whatever is wrong with the bytes is a PayloadError."""
 
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
         finite(x, writer)
         shape = as_channels(writer.source.shape)
-        payload = self.compress(x.cpu().view(shape), writer.seed, writer.kernels)
+        payload = self.compress(host(x).reshape(shape), writer.seed, writer.kernels)
         opened, offset = writer.open(self, len(payload))
         writer.kernels.put_bytes(opened, offset, payload)
         frame = writer.close(opened)
-        if float(x.abs().max()) > torch.finfo(writer.source.given.dtype).max / _FAR_BELOW:
+        if float(abs(x).max()) > writer.source.dtype.largest / _FAR_BELOW:
             self._check(frame)
         return frame
 
@@ -84,9 +86,10 @@ class Rival(Codec):
         payload = PayloadReader(reader)
         found = self.expand(payload, as_channels(reader.header.shape))
         payload.end()
-        if not torch.isfinite(found).all():
+        if not np.isfinite(found).all():
             raise malformed("an element is too large for float32")
-        out.copy_(found.reshape(out.shape))
+        found = np.ascontiguousarray(found.reshape(tuple(out.shape)))
+        out[...] = found if isinstance(out, np.ndarray) else in_torch(found)
 
 
 def as_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
@@ -99,6 +102,6 @@ def as_channels(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return shape[0], shape[1], int(np.prod(shape[2:], dtype=np.int64))
 
 
-def bit_stream(codes: Tensor, width: int, kernels: Kernels) -> bytes:
+def bit_stream(codes: Array, width: int, kernels: Kernels) -> bytes:
     """Codes (int64) of `width` bits as a bit stream."""
-    return bytes(kernels.ems_pack_bits(codes.reshape(-1), width)) if width and codes.numel() else b""
+    return bytes(kernels.ems_pack_bits(codes.reshape(-1), width)) if width and codes.size else b""

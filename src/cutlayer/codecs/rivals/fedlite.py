@@ -4,14 +4,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.entropy.layout import malformed
 from cutlayer.codecs.kernels.interface import Kernels
-from cutlayer.codecs.reference import philox
 from cutlayer.codecs.rivals.base import PayloadReader, Rival, as_channels, bit_stream
 
 _STREAM = 7  # of the random words that choose the first centroids
@@ -53,23 +50,23 @@ class ProductQuantization(Rival):
         groups, each, width = self._plan(full)
         return groups * (self.clusters * self.size * 4 + (full[0] * each * width + 7) // 8)
 
-    def compress(self, x: Tensor, seed: int, kernels: Kernels) -> bytes:
+    def compress(self, x: Array, seed: int, kernels: Kernels) -> bytes:
         """See `Rival.compress`."""
         n, (groups, each, width) = x.shape[0], self._plan((x.shape[0], x.shape[1], x.shape[2]))
         padded = np.zeros((n, groups * each * self.size))
-        padded[:, : x[0].numel()] = x.reshape(n, -1).numpy()
+        padded[:, : x[0].size] = x.reshape(n, -1)
         subvectors = padded.reshape(n, groups, each, self.size).transpose(1, 0, 2, 3)
         parts = []
         for g, vectors in enumerate(subvectors.reshape(groups, n * each, self.size)):
-            centroids = self._fit(vectors, seed, g)
-            codes = torch.from_numpy(_nearest(vectors, centroids.astype(np.float64)))
+            centroids = self._fit(vectors, seed, g, kernels)
+            codes = _nearest(vectors, centroids.astype(np.float64))
             parts += [centroids.astype("<f4").tobytes(), bit_stream(codes, width, kernels)]
         return b"".join(parts)
 
-    def _fit(self, vectors: Array, seed: int, group: int) -> Array:
+    def _fit(self, vectors: Array, seed: int, group: int, kernels: Kernels) -> Array:
         """The centroids of k-means on a subsample, float32."""
         some = vectors[:: -(-len(vectors) // _FITTED)]
-        draw = philox.words(seed, _STREAM, group, 0, self.clusters, torch.device("cpu")).numpy()
+        draw = kernels.random_words(seed, _STREAM, group, 0, self.clusters)
         # One in each of `clusters` equal intervals; with few vectors, some centroids are equal.
         at = (np.arange(self.clusters) + draw / 2.0**32) * len(some) / self.clusters
         centroids = some[at.astype(np.int64)].copy()
@@ -80,18 +77,18 @@ class ProductQuantization(Rival):
             centroids[counts > 0] = sums[counts > 0] / counts[counts > 0, None]
         return centroids.astype(np.float32)
 
-    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Tensor:
+    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Array:
         """See `Rival.expand`."""
         n, d = shape[0], shape[1] * shape[2]
         groups, each, width = self._plan(shape)
         found = []
         for _ in range(groups):
-            centroids = payload.floats(self.clusters * self.size).view(self.clusters, self.size)
+            centroids = payload.floats(self.clusters * self.size).reshape(self.clusters, self.size)
             codes = payload.codes(n * each, width)
             if int(codes.max()) >= self.clusters:
                 raise malformed("an index points beyond the codebook")
-            found.append(centroids[codes].view(n, each * self.size))
-        return torch.cat(found, dim=1)[:, :d]
+            found.append(centroids[codes].reshape(n, each * self.size))
+        return np.concatenate(found, axis=1)[:, :d]
 
 
 def _nearest(vectors: Array, centroids: Array) -> Array:

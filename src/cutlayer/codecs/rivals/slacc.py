@@ -2,11 +2,10 @@
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.entropy.layout import malformed
@@ -20,6 +19,9 @@ _GROUP_BITS = 3  # of a group's number
 _BINS = 256  # of the histogram from which a channel's entropy is computed
 _SAMPLED = 1 << 16  # elements of a channel, at most, that are counted
 _ROUNDS = 20  # of k-means in one dimension
+
+
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,16 @@ class ChannelEntropy(Rival):
         streams = (n * c * s * self.high + 7) // 8 + self.groups
         return (c * _GROUP_BITS + 7) // 8 + self.groups * _GROUP.size + streams
 
-    def compress(self, x: Tensor, seed: int, kernels: Kernels) -> bytes:
+    def compress(self, x: Array, seed: int, kernels: Kernels) -> bytes:
         """See `Rival.compress`."""
-        planes = x.transpose(0, 1).reshape(x.shape[1], -1)
-        lo, hi = planes.aminmax(dim=1)
+        planes = x.swapaxes(0, 1).reshape(x.shape[1], -1)
+        lo, hi = planes.min(1), planes.max(1)
         entropy = _entropy(planes, lo, hi)
         group, centres = _cluster(entropy, self.groups)
         spread = float(centres[-1] - centres[0])
         heads, streams = [], []
         for g, centre in enumerate(centres.tolist()):
-            members = torch.from_numpy(group == g)
+            members = group == g
             share = (centre - centres[0]) / spread if spread > 0 else 1.0
             bits = round(self.low + (self.high - self.low) * share)
             lowest = float(lo[members].min()) if members.any() else 0.0
@@ -62,45 +64,43 @@ class ChannelEntropy(Rival):
             heads.append(_GROUP.pack(bits, lowest, highest))
             scale = (2**bits - 1) / (highest - lowest) if highest > lowest else 0.0
             # In float64, so that ranges near the ends of float32 do not overflow.
-            codes = ((planes[members].double() - lowest) * scale).round_().long()
+            codes = np.rint((planes[members].astype(np.float64) - lowest) * scale).astype(np.int64)
             streams.append(bit_stream(codes, bits, kernels))
-        which = bit_stream(torch.from_numpy(group), _GROUP_BITS, kernels)
+        which = bit_stream(group, _GROUP_BITS, kernels)
         return b"".join([which, *heads, *streams])
 
-    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Tensor:
+    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Array:
         """See `Rival.expand`."""
         n, c, s = shape
         group = payload.codes(c, _GROUP_BITS)
         if int(group.max()) >= self.groups:
             raise malformed("a channel is in a group that does not exist")
         heads = [_GROUP.unpack(payload.take(_GROUP.size)) for _ in range(self.groups)]
-        planes = torch.empty(c, n * s)
+        planes = np.empty((c, n * s), np.float32)
         for g, (bits, lowest, highest) in enumerate(heads):
             if not (1 <= bits <= MAX_BITS and -np.inf < lowest <= highest < np.inf):
                 raise malformed(f"{bits} bits from {lowest} to {highest}")
             members = group == g
             codes = payload.codes(int(members.sum()) * n * s, bits)
             step = (highest - lowest) / (2**bits - 1)
-            planes[members] = (lowest + codes.double() * step).float().view(-1, n * s)
-        return planes.view(c, n, s).transpose(0, 1)
+            planes[members] = (lowest + codes * step).reshape(-1, n * s)
+        return planes.reshape(c, n, s).swapaxes(0, 1)
 
 
-def _entropy(planes: Tensor, lo: Tensor, hi: Tensor) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _entropy(planes: Array, lo: Array, hi: Array) -> Array:
     """The Shannon entropy of each channel, in bits, from a histogram over its range."""
-    some = planes[:, :: max(1, planes.shape[1] // _SAMPLED)].double()
-    width = torch.where(hi > lo, hi.double() - lo.double(), 1.0)[:, None]
-    place = ((some - lo.double()[:, None]) / width * (_BINS - 1)).long()
-    place += torch.arange(len(planes))[:, None] * _BINS
-    counts = np.bincount(place.flatten().numpy(), minlength=len(planes) * _BINS).reshape(-1, _BINS)
+    some = planes[:, :: max(1, planes.shape[1] // _SAMPLED)].astype(np.float64)
+    low, high = lo.astype(np.float64), hi.astype(np.float64)
+    width = np.where(hi > lo, high - low, 1.0)[:, None]
+    place = ((some - low[:, None]) / width * (_BINS - 1)).astype(np.int64)
+    place += np.arange(len(planes))[:, None] * _BINS
+    counts = np.bincount(place.reshape(-1), minlength=len(planes) * _BINS).reshape(-1, _BINS)
     share = counts / counts.sum(1, keepdims=True)
-    found: np.ndarray[tuple[int], np.dtype[np.float64]]
-    found = -(share * np.log2(np.where(share > 0, share, 1.0))).sum(1)
+    found: Array = -(share * np.log2(np.where(share > 0, share, 1.0))).sum(1)
     return found
 
 
-def _cluster(
-    values: np.ndarray[tuple[int], np.dtype[np.float64]], k: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], np.ndarray[tuple[int], np.dtype[np.float64]]]:
+def _cluster(values: Array, k: int) -> tuple[Array, Array]:
     """K-means in one dimension, from quantiles: the cluster of each value, and the centres in order."""
     centres = np.quantile(values, (np.arange(k) + 0.5) / k)
     for _ in range(_ROUNDS):

@@ -4,15 +4,12 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec
 from cutlayer.codecs.entropy.layout import malformed
 from cutlayer.codecs.kernels.interface import Kernels
-from cutlayer.codecs.reference import philox
 from cutlayer.codecs.rivals.base import PayloadReader, Rival, as_channels, bit_stream
 from cutlayer.errors import RangeError
 
@@ -54,10 +51,10 @@ class FeatureWiseCompression(Rival):
         """The features of largest spread, none of them enlarged."""
         return replace(self, dropout="top")
 
-    def compress(self, x: Tensor, seed: int, kernels: Kernels) -> bytes:
+    def compress(self, x: Array, seed: int, kernels: Kernels) -> bytes:
         """See `Rival.compress`."""
-        columns = x.reshape(x.shape[0], -1).T.double().numpy()
-        kept, chance = self._choose(columns.std(1), seed)
+        columns = x.reshape(x.shape[0], -1).astype(np.float64).T
+        kept, chance = self._choose(columns.std(1), seed, kernels)
         values = columns[kept] / chance[kept, None]
         lo, hi = values.min(1), values.max(1)
         with np.errstate(over="ignore"):
@@ -65,18 +62,18 @@ class FeatureWiseCompression(Rival):
         if not np.isfinite(highest - lowest):
             raise RangeError("splitfc: features that dropout enlarges do not fit float32; scale the tensor")
         unit = (highest - lowest) / _ENDS or 1.0
-        budget = self.bpe * x.numel() - len(columns) - len(kept) * (_WIDTH_BITS + 16)
+        budget = self.bpe * x.size - len(columns) - len(kept) * (_WIDTH_BITS + 16)
         bits = _allocate(hi - lo, budget / x.shape[0])
         low = np.clip(np.floor((lo - lowest) / unit), 0, _ENDS)
         high = np.clip(np.ceil((hi - lowest) / unit), low, _ENDS)
         means = np.clip(np.rint((values.mean(1) - lowest) / unit), 0, _ENDS)
         low, high = (np.where(bits > 0, ends, means).astype(np.int64) for ends in (low, high))
-        mask = torch.zeros(len(columns), dtype=torch.int64)
-        mask[torch.from_numpy(kept)] = 1
+        mask = np.zeros(len(columns), np.int64)
+        mask[kept] = 1
         parts = [
             np.array([lowest, highest], "<f4").tobytes(),
             bit_stream(mask, 1, kernels),
-            bit_stream(torch.from_numpy(bits), _WIDTH_BITS, kernels),
+            bit_stream(bits, _WIDTH_BITS, kernels),
             low.astype(np.uint8).tobytes(),
             high[bits > 0].astype(np.uint8).tobytes(),
         ]
@@ -86,10 +83,10 @@ class FeatureWiseCompression(Rival):
             scale = (2**width - 1) / np.where(end > start, end - start, np.inf)
             codes = np.rint((values[chosen] - start[:, None]) * scale[:, None])
             codes = np.clip(codes, 0, 2**width - 1).astype(np.int64)
-            parts.append(bit_stream(torch.from_numpy(codes), width, kernels))
+            parts.append(bit_stream(codes, width, kernels))
         return b"".join(parts)
 
-    def _choose(self, spread: Array, seed: int) -> tuple[Array, Array]:
+    def _choose(self, spread: Array, seed: int, kernels: Kernels) -> tuple[Array, Array]:
         """Which columns are kept, in order, and the probability of each column to be kept."""
         wanted = max(1, round((1 - self.drop) * len(spread)))
         if self.dropout == "top" or not spread.any():
@@ -100,37 +97,37 @@ class FeatureWiseCompression(Rival):
             middle = (low + high) / 2
             low, high = (low, middle) if np.minimum(1, middle * spread).sum() > wanted else (middle, high)
         chance = np.minimum(1, high * spread)
-        words = philox.words(seed, _STREAM, 0, 0, len(spread), torch.device("cpu")).numpy()
+        words = kernels.random_words(seed, _STREAM, 0, 0, len(spread))
         kept = np.flatnonzero(words / 2.0**32 < chance)
         if not len(kept):  # nothing was drawn: the widest column stays
             kept = np.array([spread.argmax()])
         return kept, np.where(chance > 0, chance, 1.0)
 
-    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Tensor:
+    def expand(self, payload: PayloadReader, shape: tuple[int, int, int]) -> Array:
         """See `Rival.expand`."""
         n, d = shape[0], shape[1] * shape[2]
         lowest, highest = payload.floats(2).tolist()
         if lowest > highest:
             raise malformed(f"elements lie between {lowest} and {highest}")
         unit = (highest - lowest) / _ENDS
-        kept = payload.codes(d, 1).nonzero()[:, 0]
+        kept = payload.codes(d, 1).nonzero()[0]
         if not len(kept):
             raise malformed("no column is kept")
         bits = payload.codes(len(kept), _WIDTH_BITS)
         if int(bits.max()) > MAX_BITS:
             raise malformed(f"{int(bits.max())} bits an element")
-        low = torch.from_numpy(payload.array(np.uint8, len(kept))).double()
-        high = low.clone()
-        high[bits > 0] = torch.from_numpy(payload.array(np.uint8, int((bits > 0).sum()))).double()
+        low = payload.array(np.uint8, len(kept)).astype(np.float64)
+        high = low.copy()
+        high[bits > 0] = payload.array(np.uint8, int((bits > 0).sum()))
         if (high < low).any():
             raise malformed("the range of a column ends before it starts")
-        out = torch.zeros(d, n)
-        out[kept] = (lowest + low * unit).float()[:, None].expand(-1, n)
+        out = np.zeros((d, n), np.float32)
+        out[kept] = (lowest + low * unit)[:, None]
         for width in range(1, MAX_BITS + 1):
             chosen = bits == width
-            codes = payload.codes(int(chosen.sum()) * n, width).view(-1, n).double()
+            codes = payload.codes(int(chosen.sum()) * n, width).reshape(-1, n)
             start, step = lowest + low[chosen] * unit, (high - low)[chosen] * unit / (2**width - 1)
-            out[kept[chosen]] = (start[:, None] + codes * step[:, None]).float()
+            out[kept[chosen]] = start[:, None] + codes * step[:, None]
         return out.T
 
 

@@ -4,8 +4,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
@@ -14,6 +14,7 @@ from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.sparse import scope_field
+from cutlayer.codecs.tensors import Tensor, count, host
 from cutlayer.errors import HeaderError, ParameterError
 
 _TOP_RATIO = 0.995  # levels without a mark reach a little beyond this quantile
@@ -25,15 +26,17 @@ class NearestSection(StochasticSection):
 
     def rounded(self, elements: Tensor, step: float, n_levels: int, stream: int) -> Tensor:
         """See `StochasticSection`."""
-        return self._nearest(elements, step).clamp_(max=n_levels).to(torch.uint8)
+        found = self._nearest(elements, step).clip(max=n_levels)
+        return found.astype(np.uint8) if isinstance(found, np.ndarray) else found.byte()
 
-    def top_levels(self, levels: Tensor, step: float, n_levels: int) -> Tensor:
+    def top_levels(self, levels: Tensor, step: float, n_levels: int) -> NDArray[Any]:
         """See `StochasticSection`."""
-        marked = self.x[levels == n_levels]
-        return (self._nearest(marked, step) * marked.sign()).long().cpu()
+        marked = host(self.x[levels == n_levels])
+        found: NDArray[Any] = (self._nearest(marked, step) * np.sign(marked)).astype(np.int64)
+        return found
 
     def _nearest(self, elements: Tensor, step: float) -> Tensor:
-        return (elements.abs() * self.scale(step)).round_()
+        return (abs(elements) * self.scale(step)).round()
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class UniformQuantization(Codec):
         top: Any = writer.kernels.select_top(x, kept(_TOP_RATIO, x.shape[1]))
         accept(top.largest, writer)
         shape, signed = section_shape(writer.source.shape, len(x)), bool(top.negative)
-        header = frame.build(self.id, writer.source.given.dtype, signed, writer.source.shape, self.block(), 0)
-        budget = (math.floor(self.bpe * x.numel() / 8) - len(header)) // len(x)
+        header = frame.build(self.id, writer.source.dtype, signed, writer.source.shape, self.block(), 0)
+        budget = (math.floor(self.bpe * count(x) / 8) - len(header)) // len(x)
         found = []
         for row in range(len(x)):
             section = NearestSection(x, top, row, signed, shape, writer)

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Codec, Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
+from cutlayer.codecs.tensors import count, host, is_torch
 from cutlayer.errors import DtypeError, EmptyTensorError, PayloadError, TooLargeError
+from cutlayer.float_types import INTEGERS, IntegerType
 
 _SIDE = struct.Struct("<qB")
 _CHUNK = 1 << 14
-_CPU = torch.device("cpu")
+_BY_NAME = {kind.name: kind for kind in INTEGERS}
 
 
 @dataclass(frozen=True)
@@ -40,34 +40,37 @@ class PackedIntegers(Codec):
         """The smallest value and the width."""
         return _SIDE.size
 
-    def encode(self, x: Any, *, seed: int | None = None, generator: torch.Generator | None = None) -> bytes:
+    def encode(self, x: Any, *, seed: int | None = None, generator: Any = None) -> bytes:
         """See `encode_integers`."""
         return encode_integers(x)
 
 
-def encode_integers(x: Tensor) -> bytes:
-    """A frame of an integer or boolean tensor."""
-    if x.dtype not in frame.INTEGERS:
+def encode_integers(x: Any) -> bytes:
+    """A frame of an integer or boolean tensor or array."""
+    if not (is_torch(x) or isinstance(x, np.ndarray)):
+        raise DtypeError(f"expected a torch.Tensor or a numpy.ndarray, got {type(x).__name__}")
+    kind = _BY_NAME.get(str(x.dtype).removeprefix("torch."))
+    if kind is None:
         raise DtypeError(f"cannot encode {x.dtype} without loss; give integers or booleans")
-    if x.numel() == 0:
+    elements = count(x)
+    if elements == 0:
         raise EmptyTensorError(f"a tensor of shape {tuple(x.shape)} has no elements to encode")
-    if x.numel() > frame.MAX_ELEMENTS:
-        raise TooLargeError(f"{x.numel():,} elements; a frame takes at most {frame.MAX_ELEMENTS:,}: split it")
-    values: NDArray[Any] = x.detach().cpu().contiguous().numpy().reshape(-1).astype(np.int64)
+    if elements > frame.MAX_ELEMENTS:
+        raise TooLargeError(f"{elements:,} elements; a frame takes at most {frame.MAX_ELEMENTS:,}: split it")
+    values: NDArray[Any] = host(x).reshape(-1).astype(np.int64)
     low = int(values.min())
     bits = (int(values.max()) - low).bit_length()
     # Modulo 2^64, so that the widest range of int64 fits as well.
     distances = values.view(np.uint64) - np.array(low, np.int64).view(np.uint64)
     payload = pack_bits(distances, bits)
-    header = frame.build(
-        PackedIntegers.id, x.dtype, False, tuple(x.shape), _SIDE.pack(low, bits), len(payload)
-    )
-    kernels = kernels_for(_CPU)
+    side = _SIDE.pack(low, bits)
+    header = frame.build(PackedIntegers.id, kind, False, tuple(x.shape), side, len(payload))
+    kernels = kernels_for("cpu")
     return kernels.seal(kernels.allocate(header + payload, 0), frame.CHECKED_FROM)
 
 
-def decode_integers(reader: Reader) -> Tensor:
-    """The tensor of a frame whose header and checksum were checked."""
+def decode_integers(reader: Reader, kind: IntegerType) -> NDArray[Any]:
+    """The array of a frame of that type, whose header and checksum were checked."""
     header = reader.header
     low, bits = _SIDE.unpack(reader.side)
     expected = (header.elements * bits + 7) // 8
@@ -77,11 +80,10 @@ def decode_integers(reader: Reader) -> Tensor:
             f"{header.payload_bytes}"
         )
     distances = unpack_bits(reader.payload, header.elements, bits)
-    least, most = _range(header.dtype)
-    if not least <= low <= low + int(distances.max()) <= most:
-        raise PayloadError(f"an integer is out of the range of the tensor's dtype, {header.dtype}")
+    if not kind.lowest <= low <= low + int(distances.max()) <= kind.largest:
+        raise PayloadError(f"an integer is out of the range of the tensor's dtype, {kind}")
     values = (distances + np.array(low, np.int64).view(np.uint64)).view(np.int64)
-    return torch.from_numpy(values).to(header.dtype).view(header.shape)
+    return values.astype(kind.in_numpy).reshape(header.shape)
 
 
 def pack_bits(values: NDArray[np.uint64], bits: int) -> bytes:
@@ -110,10 +112,3 @@ def unpack_bits(data: memoryview, count: int, bits: int) -> NDArray[np.uint64]:
         part = np.unpackbits(raw[i * bits // 8 :], count=n * bits, bitorder="little").reshape(n, bits)
         found[i : i + n] = (part.astype(np.uint64) << places).sum(1, dtype=np.uint64)
     return found
-
-
-def _range(dtype: torch.dtype) -> tuple[int, int]:
-    if dtype is torch.bool:
-        return 0, 1
-    info = torch.iinfo(dtype)
-    return info.min, info.max

@@ -10,6 +10,7 @@ import typer
 from cutlayer.commands import show
 from cutlayer.commands.codecs.options import TensorName
 from cutlayer.commands.options import AsJson, Flag
+from cutlayer.imports import need
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,17 +45,18 @@ def bench(
       cutlayer bench
       cutlayer bench --input features.npy --codec ms:bits=3 --codec qu:bits=4
     """
-    import torch
     from rich.progress import track
 
     from cutlayer.codecs import codec as parse
     from cutlayer.codecs.kernels import dispatch as kernels
     from cutlayer.commands.codecs.arrays import read_tensor
+
+    torch = need("torch", "measuring codecs")
     from cutlayer.tools.bench import DEFAULT_CODECS, memcpy_seconds
     from cutlayer.tools.bench import bench as measure
 
     chosen = [parse(spec) for spec in codec or DEFAULT_CODECS]
-    x = read_tensor(source, tensor) if source else _example(as_json)
+    x = torch.as_tensor(read_tensor(source, tensor)) if source else _example(as_json)
     torch.set_num_threads(threads)
     copy = memcpy_seconds(x.float())
     rows = [

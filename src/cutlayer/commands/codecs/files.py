@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -38,16 +38,28 @@ def encode(
     """
     from cutlayer.codecs import codec as parse
     from cutlayer.codecs import decode as decode_frame
+    from cutlayer.codecs.tensors import count
     from cutlayer.commands.codecs.arrays import read_tensor, write_safely
-    from cutlayer.split import relative_error
 
     chosen = parse(codec)
     x = read_tensor(source, tensor)
     frame = chosen.encode(x, seed=seed)
     write_safely(target, lambda path: path.write_bytes(frame), force=force)
-    raw, error = x.numel() * x.element_size(), relative_error(x, decode_frame(frame, max_elements=x.numel()))
+    raw, error = x.nbytes, _relative_error(x, decode_frame(frame, max_elements=count(x), like="numpy"))
     smaller = f"{raw / len(frame):.1f} times smaller"
     show.say(f"{target}: {len(frame):,} bytes, {smaller}, relative squared error {error:.4g}")
+
+
+def _relative_error(x: Any, y: Any) -> float:
+    """The squared error of `y`, relative to the energy of `x`."""
+    import numpy as np
+
+    from cutlayer.codecs.tensors import is_torch
+
+    given = np.asarray(x.double() if is_torch(x) else x, np.float64)
+    energy = float((given**2).sum())
+    squared = float(((given - y) ** 2).sum())
+    return squared / energy if energy else (0.0 if squared == 0 else float("inf"))
 
 
 def decode(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,11 @@ from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import AllowModel, AllowTask, DataRoot, Flag, Quiet
 from cutlayer.commands.threads import use_threads
+from cutlayer.errors import ConfigError
 from cutlayer.imports import need
+
+if TYPE_CHECKING:
+    from cutlayer.client.join import Participates
 
 
 def register(app: typer.Typer) -> None:
@@ -26,6 +30,13 @@ def join(
     address: Annotated[str, typer.Argument(help="the server", metavar="HOST:PORT")],
     data: Annotated[str, Flag(help="this client's data: a path, or digits, cifar10, ...")],
     *,
+    half: Annotated[
+        Path | None,
+        Flag(
+            help="without PyTorch: this client's half as `cutlayer export --format onnx-training` wrote it",
+            metavar="FILE.onnx",
+        ),
+    ] = None,
     root: DataRoot = Path(),
     whole: Annotated[
         bool,
@@ -69,7 +80,7 @@ def join(
         ),
     ] = "127.0.0.1",
     threads: Annotated[
-        int | None, Flag(help="threads of PyTorch; 1 by default, more pay for large models only", min=1)
+        int | None, Flag(help="threads of the model; 1 by default, more pay for large models only", min=1)
     ] = None,
     quiet: Quiet = False,
     as_json: Annotated[bool, Flag("--json", help="print what was done as JSON")] = False,
@@ -88,38 +99,56 @@ def join(
           --ca ca.pem --token-file me.token
       cutlayer join train.example.org:50551 --data photos/ \\
           --ca ca.pem --cert me.pem --key me.key
+      cutlayer join train.example.org:50551 --data mine.npz --half client.onnx \\
+          --ca ca.pem --token-file me.token
     """
     silence_grpc()
-    need("pydantic", "training")
-    need("grpc", "joining a run", "network")
-    from cutlayer.aggregation.gloo import Gloo
+    need("grpc", "joining a run", "network" if half is None else "device")
     from cutlayer.client.join import join as join_run
-    from cutlayer.client.participant import Participant
     from cutlayer.wire.link.model import Link
 
-    # The server says which model it is only after the connection is made.
-    use_threads(threads)
     tell = messages(quiet)
+    participant: Participates
+    gloo: Any = None
+    if half is not None:
+        if whole or lazy or allow_model or allow_task or device != "cpu" or (rate, cache) != (None, None):
+            raise ConfigError(
+                "--whole, --rate, --cache, --lazy, --device, --allow-model and --allow-task need PyTorch; "
+                "leave them out"
+            )
+        from cutlayer.device.participant import OnnxParticipant
+
+        participant = OnnxParticipant(half, data, threads or 1)
+    else:
+        need("pydantic", "training")
+        need("torch", "a client that has no ONNX half (--half)")
+        from cutlayer.aggregation.gloo import Gloo
+        from cutlayer.client.participant import Participant
+
+        # The server says which model it is only after the connection is made.
+        use_threads(threads)
+        participant = Participant(
+            data,
+            str(root),
+            whole=whole,
+            cache=None if cache is None else str(cache),
+            rate=rate,
+            allow_models=allow_model or (),
+            allow_tasks=allow_task or (),
+            lazy=lazy,
+            device=device,
+        )
+        gloo = Gloo(allreduce_listen, insecure=credentials.insecure)
     bar = _StepBar(quiet)
     try:
         taken = join_run(
             address,
-            Participant(
-                data,
-                str(root),
-                whole=whole,
-                cache=None if cache is None else str(cache),
-                rate=rate,
-                allow_models=allow_model or (),
-                allow_tasks=allow_task or (),
-                lazy=lazy,
-                device=device,
-            ),
+            participant,
             credentials.load(),
             claims=number,
             retry=retry,
             link=None if link is None else Link.parse(link),
-            gloo=Gloo(allreduce_listen, insecure=credentials.insecure),
+            gloo=gloo,
             note=tell,
             on_step=bar.step,
         )

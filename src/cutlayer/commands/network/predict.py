@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,10 +16,11 @@ from cutlayer.commands.network.monitoring import messages, silence_grpc
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import AllowModel, Checkpoint, Flag, Threads
 from cutlayer.commands.runs.model_check import threads_for_inference
-from cutlayer.errors import ConfigError, FileError
+from cutlayer.errors import ConfigError, CutlayerError, FileError
 from cutlayer.imports import need
 
 if TYPE_CHECKING:
+    from cutlayer.device.predictions import Prediction
     from cutlayer.inference.client_half import ClientSide
     from cutlayer.inference.predict import Predictor
     from cutlayer.inference.remote_model import RemoteModel
@@ -39,7 +40,8 @@ def predict(
     run: Annotated[
         Path,
         typer.Argument(
-            help="the directory of a run; with --server also an exported client's half", metavar="RUN"
+            help="the directory of a run; with --server also an exported client's half",
+            metavar="RUN",
         ),
     ],
     *,
@@ -69,10 +71,15 @@ def predict(
       cutlayer predict runs/ms --data photos/ --out labels.csv
       cutlayer predict runs/ms --data cifar10 --root ~/data --codec none
       cutlayer predict device.safetensors --data photos/ --server 127.0.0.1:50551
+      cutlayer predict device.onnx --data photos/ --server 127.0.0.1:50551
     """
-    need("pydantic", "reading a run")
     if out is not None and out.suffix not in (".csv", ".jsonl"):
         raise FileError(f"{out}: predictions go to a .csv or .jsonl file; give it one of these names")
+    if run.suffix == ".onnx" and not run.is_dir():
+        _predict_without_torch(run, source, split, limit, out, codec, server, credentials, threads)
+        return
+    need("pydantic", "reading a run")
+    need("torch", "a half that is no .onnx file")
     from cutlayer.inference.client_half import ClientSide
     from cutlayer.inference.predict import Predictor, predictions
     from cutlayer.inference.samples import Samples, samples
@@ -105,12 +112,52 @@ def predict(
         predictor = _remote(str(server), side, codec, credentials)
     else:
         predictor = Predictor(side, codec)
+    names = side.data_spec.class_names
+    _report(predictions(predictor.logits, found.images), found, names, out, predictor)
+
+
+def _predict_without_torch(
+    file: Path,
+    source: str | None,
+    split: str,
+    limit: int | None,
+    out: Path | None,
+    codec: str | None,
+    server: str | None,
+    credentials: ClientCredentials,
+    threads: int | None,
+) -> None:
+    """Predict with an ONNX half: onnxruntime and NumPy suffice."""
+    if server is None:
+        raise ConfigError(f"{file}: an ONNX half needs the other half; say where it runs with --server")
+    if source is None:
+        raise ConfigError(f"{file}: an exported half comes without data; say which with --data")
+    silence_grpc()
+    need("grpc", "predicting with a server", "device")
+    from cutlayer.device.inference_half import OnnxHalf
+    from cutlayer.device.predictions import predictions
+    from cutlayer.device.samples import read_samples
+    from cutlayer.inference.remote_model import RemoteModel
+
+    half = OnnxHalf.load(file, threads or 1)
+    found = read_samples(source, half.data_spec, split, limit)
+    with RemoteModel(server, half, credentials.load(), codec=codec) as model:
+        _report(predictions(model, found.images), found, half.data_spec.class_names, out, model)
+
+
+def _report(
+    made: Iterable[Prediction],
+    found: Any,
+    names: Sequence[str] | None,
+    out: Path | None,
+    predictor: Predictor | RemoteModel,
+) -> None:
+    """Write predictions, and then say how much crossed the cut and how many were right."""
     right = 0
 
     def rows() -> Iterator[dict[str, Any]]:
         nonlocal right
-        names = side.data_spec.class_names
-        for each in predictions(predictor.logits, found.images):
+        for each in made:
             row: dict[str, Any] = {"sample": found.names[each.index] if found.names else each.index}
             row |= {"label": each.label, "name": names[each.label] if names else str(each.label)}
             row["probability"] = round(each.probability, 6)
@@ -125,6 +172,8 @@ def predict(
         try:
             with out.open("w", encoding="utf-8", newline="") as file:
                 _write(rows(), file, out.suffix)
+        except CutlayerError:
+            raise  # those of the network are OSErrors, too
         except OSError as error:
             raise FileError(f"{out}: cannot be written ({error.strerror})") from error
     total = len(found.images)
@@ -144,7 +193,7 @@ def _remote(server: str, side: ClientSide, codec: str | None, credentials: Clien
 
 
 def _write(rows: Iterable[dict[str, Any]], file: IO[str], suffix: str) -> None:
-    from cutlayer.training.records import to_json
+    from cutlayer.plain_json import to_json
 
     if suffix == ".jsonl":
         file.writelines(to_json(row) + "\n" for row in rows)

@@ -17,12 +17,13 @@ from cutlayer.data.arrays import ArrayDataset
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.form import DataSource
 from cutlayer.data.formats.cache import cached
-from cutlayer.data.formats.decode import Pixels, decode_all, probe
+from cutlayer.data.formats.decode import decode_all, probe
 from cutlayer.data.formats.encoded import Records
 from cutlayer.data.known_datasets import identify
 from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out, stratified
 from cutlayer.errors import DataError
+from cutlayer.pixels import Pixels
 
 # Images that are looked at to tell size and colour.
 _PROBES = 8

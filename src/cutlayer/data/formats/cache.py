@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cutlayer.data.formats.decode import Pixels
 from cutlayer.errors import FileError
 from cutlayer.files import atomic_path
+from cutlayer.pixels import Pixels
 
 # Part of every key: raise it when the same files would decode to other pixels.
 _VERSION = 1

@@ -12,8 +12,8 @@ from torch import Tensor
 from cutlayer.data.formats.encoded import Record, Records
 from cutlayer.data.load_options import Split
 from cutlayer.errors import DataError
+from cutlayer.pixels import SUFFIXES
 
-SUFFIXES = (".jpeg", ".jpg", ".png", ".bmp", ".webp", ".ppm")
 # ImageNet's own `test` has no labels, so validation comes first.
 _TEST_ORDER = ("val", "validation", "valid", "test")
 

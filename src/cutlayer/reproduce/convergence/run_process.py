@@ -18,6 +18,7 @@ import torch
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError, CutlayerError, DivergedError
 from cutlayer.files import write_atomically
+from cutlayer.plain_json import to_json
 from cutlayer.reproduce.convergence.cross_evaluation import keep_weights
 from cutlayer.reproduce.convergence.grid import CURVE_POINTS
 from cutlayer.tasks import Metric
@@ -92,7 +93,7 @@ def tidy(directory: Path, config: Config) -> None:
     if (directory / "checkpoints").exists() and not (directory / DIVERGED).exists():
         keep_weights(directory)
     path = directory / "records.jsonl"
-    thinned = [records.to_json(record) for record in _thin(list(records.read(path)))]
+    thinned = [to_json(record) for record in _thin(list(records.read(path)))]
     write_atomically(path, "\n".join(thinned) + "\n")
     settings = config.model_dump()
     settings["data"]["root"] = "."

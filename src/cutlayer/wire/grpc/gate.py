@@ -18,14 +18,13 @@ import grpc
 
 from cutlayer.errors import CredentialError
 from cutlayer.wire import log
+from cutlayer.wire.grpc.options import PUSHBACK
 from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.limits import Limits, Places
 from cutlayer.wire.metrics import Metrics
 
 #: Anybody may ask for these: probers have no credentials.
 OPEN = "/grpc.health.v1.Health/"
-#: By this metadata of a refusal a server tells in how many milliseconds to come again (gRPC's retry design).
-PUSHBACK = "grpc-retry-pushback-ms"
 _SOON = (PUSHBACK, "50")
 
 caller: ContextVar[str | None] = ContextVar("caller", default=None)

@@ -4,6 +4,8 @@ from cutlayer.wire.grpc.connections import connections_at_most
 from cutlayer.wire.grpc.retransmit import PIECE
 from cutlayer.wire.limits import Limits
 
+#: By this metadata of a refusal a server tells in how many milliseconds to come again (gRPC's retry design).
+PUSHBACK = "grpc-retry-pushback-ms"
 _PING = 20_000
 # A piece of a message (`retransmit.PIECE`) and what is around it; or settings, or a description of data.
 _PIECE = PIECE + (1 << 20)

@@ -17,6 +17,8 @@ VERSION = 1
 PACKAGE = "cutlayer.v1"
 TRAINING = f"{PACKAGE}.Training"
 TRAIN = f"/{TRAINING}/Train"
+INFERENCE = f"{PACKAGE}.Inference"
+PREDICT = f"/{INFERENCE}/Predict"
 #: Metadata by which a server tells a client, before any message, that its credential is good.
 LISTENING = "cutlayer-protocol"
 

@@ -10,9 +10,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from typing_extensions import Buffer
 
 from cutlayer.codecs.base import Writer
@@ -36,6 +34,7 @@ from cutlayer.codecs.entropy.tokens.transform import (
 )
 from cutlayer.codecs.entropy.trial_rows import TrialRows
 from cutlayer.codecs.kernels.interface import Kernels
+from cutlayer.codecs.tensors import Tensor, count, host, in_torch
 
 MIN_TOKENS = 64  # with fewer, what is stored for each channel costs more than it saves
 # The largest top value (2^60, or the largest float16) as bits of each type of values, and the limit of steps:
@@ -80,7 +79,7 @@ class TokenWriter(SectionWriter):
             return self.kernels.ems_frequency_tables(histogram)[1]
 
         parents = tuple(range(1, min(PARENTS, self.shape.channels - 1) + 1))
-        return fit_dct_model(levels.cpu().numpy(), of.shape, n_levels, cost, parents)
+        return fit_dct_model(host(levels), of.shape, n_levels, cost, parents)
 
     def model_size(self, model: ContextModel) -> int:
         """See `SectionWriter`."""
@@ -103,12 +102,13 @@ class TokenSection:
     ) -> None:
         self.values, self.kernels, self.target = values, kernels, target
         self.relative_to_variance = scale
-        self.tokens = x.view(-1, shape.channels).double().cpu().numpy()
+        self.tokens = host(x).reshape(-1, shape.channels).astype(np.float64)
         self.transform = fit_transform(self.tokens, scale=scale, rotation=rotation, target=target)
         self.shape = _coded_shape(shape, self.transform)
         self.coded = project(self.transform, self.tokens)
         planes = self.coded.reshape(-1, shape.width, self.shape.channels).swapaxes(1, 2)
-        self.y = torch.from_numpy(np.ascontiguousarray(planes)).view(1, -1).to(x.device)
+        self.y = kernels.empty_like(x, planes.size).reshape(1, -1)
+        _fill(self.y, planes)
 
     @cached_property
     def scaled(self) -> Array:
@@ -206,9 +206,9 @@ def encode_tokens(
     rotation: str,
 ) -> Encoded | None:
     """A section of tokens; None if the tensor has none, or they are too large to be coded as such."""
-    shape = token_shape(writer.source.shape, math.prod(writer.source.shape) // x.numel())
+    shape = token_shape(writer.source.shape, math.prod(writer.source.shape) // count(x))
     # Decoded tokens may be a little larger than they were.
-    if shape is None or largest >= min(MAX_SCALE, torch.finfo(writer.source.given.dtype).max / 4):
+    if shape is None or largest >= min(MAX_SCALE, writer.source.dtype.largest / 4):
         return None
     how = (x, shape, values, writer.kernels)
     return TokenSection(*how, scale=scale, rotation=rotation, target=target).encode(budget)
@@ -228,11 +228,18 @@ def _read_coded(
     dequantize = read_section(reader, frame, start, shape, levels, "mean", values, True, kernels, *limits)
 
     def coded() -> Array:
-        y = kernels.empty([shape.d], torch.float32)
+        y = kernels.own(np.empty(shape.d, np.float32))
         dequantize(y)
-        return y.numpy().reshape(-1, shape.channels, shape.width)
+        found: Array = host(y).reshape(-1, shape.channels, shape.width)
+        return found
 
     return coded
+
+
+def _fill(out: Tensor, found: Array) -> None:
+    """Write an array into a tensor of the kernels, of as many elements."""
+    found = np.ascontiguousarray(found, np.float32).reshape(tuple(out.shape))
+    out[...] = found if isinstance(out, np.ndarray) else in_torch(found)
 
 
 def _as_tokens(planes: Array) -> Array:
@@ -257,11 +264,10 @@ def read_tokens(
     coded = _read_coded(reader, frame, start, coded_shape, levels, values, kernels)
 
     def inverse(out: Tensor) -> None:
-        planes, rows = coded(), out.view(-1, shape.sample)
+        planes, rows = coded(), out.reshape(-1, shape.sample)
         some = max(1, _CHUNK // shape.sample)  # samples at a time, since float64 takes twice the memory
         for at in range(0, len(planes), some):
             tokens = _as_tokens(planes[at : at + some])
-            found = np.ascontiguousarray(transform.inverse(tokens), np.float32)
-            rows[at : at + some] = torch.from_numpy(found).view(-1, shape.sample)
+            _fill(rows[at : at + some], transform.inverse(tokens))
 
     return inverse
