@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ast
+import re
 import sys
 from pathlib import Path
 
@@ -134,24 +134,7 @@ def test_data_too_large_for_memory_suggest_the_cache(
     assert len(load(file, cache_dir=tmp_path / "cache")) == 18
 
 
-def test_imports_point_one_way_and_only_cifar_is_unpickled() -> None:
-    allowed = {
-        "cutlayer.errors",
-        "cutlayer.files",
-        "cutlayer.imports",
-        "cutlayer.data",
-        "torch",
-        "numpy",
-    }
+def test_only_cifar_is_unpickled() -> None:
     for file in Path(cutlayer.data.__file__).parent.rglob("*.py"):
-        for node in ast.walk(ast.parse(file.read_text())):
-            names = []
-            if isinstance(node, ast.Import):
-                names = [alias.name for alias in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module or ""]
-            for name in names:
-                if file.name != "cifar_pickle.py":
-                    assert name not in ("pickle", "cPickle", "_pickle"), file
-                own = any(name == root or name.startswith(f"{root}.") for root in allowed)
-                assert own or name.split(".")[0] in sys.stdlib_module_names, (file, name)
+        if file.name != "cifar_pickle.py":
+            assert not re.search(r"import \w*pickle|from \w*pickle|allow_pickle=True", file.read_text()), file

@@ -13,11 +13,11 @@ import torch
 from cutlayer.codecs import codec, decode
 from cutlayer.codecs.frame import CHECKED_FROM
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
+from cutlayer.wire.messages.base import Message, field_names, pack
 from cutlayer.wire.messages.types import (
     TYPES,
     Gradient,
     Labels,
-    Message,
     Report,
     Scores,
     Share,
@@ -25,8 +25,6 @@ from cutlayer.wire.messages.types import (
     State,
     Sums,
     SyncUp,
-    field_names,
-    pack,
 )
 
 DENSE = codec("dense")

@@ -48,7 +48,8 @@ from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.training.aggregate import _derive
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
-from cutlayer.wire.messages.types import Gradient, Placeholder, Share, Smashed, State, SyncUp, pack
+from cutlayer.wire.messages.base import pack
+from cutlayer.wire.messages.types import Gradient, Placeholder, Share, Smashed, State, SyncUp
 from cutlayer.wire.policy import Policy
 
 

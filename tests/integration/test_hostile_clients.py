@@ -18,21 +18,19 @@ from cutlayer.codecs.tensor_set.frame_set import join_frames, split_frames
 from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.grpc.connection import Connection
+from cutlayer.wire.messages.base import Message, field_names, pack
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import (
     Ask,
     Evaluate,
     Gradient,
     Labels,
-    Message,
     Report,
     Scores,
     Share,
     Smashed,
     State,
     SyncUp,
-    field_names,
-    pack,
 )
 from cutlayer.wire.security.credentials import ClientSecurity
 

@@ -17,8 +17,9 @@ from cutlayer.client.participant import Participant
 from cutlayer.codecs import codec
 from cutlayer.codecs import frame as layout
 from cutlayer.wire.grpc.options import client_options
+from cutlayer.wire.messages.base import pack
 from cutlayer.wire.messages.protobuf import TRAIN, message_class
-from cutlayer.wire.messages.types import Labels, Smashed, pack
+from cutlayer.wire.messages.types import Labels, Smashed
 
 U = message_class("Up")
 FLAGS = ("--max-message", "1", "--log", "events.jsonl")

@@ -14,7 +14,8 @@ from cutlayer.errors import AbsentError, MessageError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.build import make_codecs
 from cutlayer.tasks import Target, build
-from cutlayer.wire.messages.types import Labels, Message, Scores, Smashed, Sums
+from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.types import Labels, Scores, Smashed, Sums
 
 LANGUAGE = build("language", Target("integers", (8,), 13, sequence=True))
 REGRESSION = build("regression", Target("floats"))

@@ -15,17 +15,10 @@ from cutlayer.errors import ConfigError, CredentialError, MessageError, RefusedE
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor
 from cutlayer.remote.requests import Requests
+from cutlayer.wire.messages.base import Message, pack
 from cutlayer.wire.messages.named import Named
-from cutlayer.wire.messages.types import (
-    Backward,
-    BeginStep,
-    Forward,
-    Message,
-    Outputs,
-    Rejected,
-    Share,
-    pack,
-)
+from cutlayer.wire.messages.remote_loop import Backward, Forward, Outputs, Rejected
+from cutlayer.wire.messages.types import BeginStep, Share
 from cutlayer.wire.meter import Kind
 from cutlayer.wire.security.credentials import ServerSecurity
 from cutlayer.wire.security.tokens import Tokens, make

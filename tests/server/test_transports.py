@@ -25,8 +25,8 @@ from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.client import ClientHalf
 from cutlayer.training.local_run import local_run
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.parse import head_size, parse
-from cutlayer.wire.messages.types import Message
 from cutlayer.wire.meter import Direction, Meter
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']

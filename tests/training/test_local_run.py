@@ -10,16 +10,8 @@ from cutlayer.codecs import inspect
 from cutlayer.config.schema import Config
 from cutlayer.errors import DataError, DivergedError, MessageError, ParameterError
 from cutlayer.training.local_run import LocalRun, local_run
-from cutlayer.wire.messages.types import (
-    BeginStep,
-    Gradient,
-    Labels,
-    Message,
-    Share,
-    Smashed,
-    SyncDown,
-    SyncUp,
-)
+from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.types import BeginStep, Gradient, Labels, Share, Smashed, SyncDown, SyncUp
 
 Start = Callable[..., LocalRun]
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']

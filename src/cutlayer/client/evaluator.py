@@ -13,7 +13,8 @@ from cutlayer.split.client import ClientHalf, ClientModel
 from cutlayer.split.tensors import main_output, to_device
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
-from cutlayer.wire.messages.types import Evaluate, Labels, Message, Scores, Smashed, Sums
+from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.types import Evaluate, Labels, Scores, Smashed, Sums
 
 
 class Evaluator:

@@ -37,7 +37,7 @@ from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.tasks import AllowedTasks, Task
 from cutlayer.wire.link.bandwidth import Gauge
-from cutlayer.wire.messages.types import Message
+from cutlayer.wire.messages.base import Message
 
 
 class Participant:

@@ -25,13 +25,13 @@ from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.split.tensors import elements, flat, floats, to_device
 from cutlayer.tasks import Task
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
     Ask,
     BeginStep,
     Evaluate,
     Gradient,
     Labels,
-    Message,
     Report,
     Share,
     Smashed,

@@ -20,13 +20,13 @@ from cutlayer.device.samples import Samples
 from cutlayer.device.training_half import TrainingHalf, assign, flatten
 from cutlayer.errors import CutlayerError, FileError, MessageError
 from cutlayer.seeds import derive
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
     Ask,
     BeginStep,
     Evaluate,
     Gradient,
     Labels,
-    Message,
     Report,
     Share,
     Smashed,

@@ -16,8 +16,8 @@ from cutlayer.device.samples import read_labelled
 from cutlayer.device.training_half import HOW, TrainingFile, TrainingHalf
 from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.wire.link.bandwidth import Gauge
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.protobuf import message_class
-from cutlayer.wire.messages.types import Message
 
 
 class OnnxParticipant:

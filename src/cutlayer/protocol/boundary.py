@@ -27,10 +27,10 @@ from cutlayer.protocol.values import check_number, check_values
 from cutlayer.split.tensors import Tensors, apply, tensors_of
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
     Gradient,
     Labels,
-    Message,
     Placeholder,
     Report,
     Scores,

@@ -23,7 +23,7 @@ from cutlayer.remote.stream import RequestStream
 from cutlayer.split.layer import mix
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.named import Named
-from cutlayer.wire.messages.types import Backward, Forward, InputGradients, Outputs
+from cutlayer.wire.messages.remote_loop import Backward, Forward, InputGradients, Outputs
 from cutlayer.wire.meter import Kind, Meter
 from cutlayer.wire.security.credentials import ClientSecurity
 

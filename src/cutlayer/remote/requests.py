@@ -23,9 +23,16 @@ from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor, unpack_tensor
 from cutlayer.remote.saved import Answers
 from cutlayer.remote.transport import LoopTransport
-from cutlayer.wire.messages import types
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named
-from cutlayer.wire.messages.types import Backward, Forward, Leave, Message, Outputs, Rejected
+from cutlayer.wire.messages.remote_loop import (
+    Backward,
+    Forward,
+    InputGradients,
+    Leave,
+    Outputs,
+    Rejected,
+)
 from cutlayer.wire.meter import Kind
 
 #: The names of what crosses: smashed data and its gradient, targets, the part's outputs and theirs.
@@ -93,7 +100,7 @@ class Requests:
         """Tell clients that their gradients have reached the weights."""
         self.finish(applied)
         for found in applied:
-            self._transport.send(found.client, types.InputGradients(found.number, found.answer))
+            self._transport.send(found.client, InputGradients(found.number, found.answer))
 
     def finish(self, applied: Sequence[Applied]) -> None:
         """Remember their answers, in case that they are asked for again."""
@@ -125,7 +132,7 @@ class Requests:
             # It was sent again to a server that was started anew.
             if isinstance(message, Backward):
                 done = known.done[message.number]
-                self._transport.send(client, types.InputGradients(message.number, done))
+                self._transport.send(client, InputGradients(message.number, done))
             return None
         try:
             if isinstance(message, Forward):
@@ -190,7 +197,7 @@ class Requests:
         answer = b""
         if back is not None:
             data = self._pack(back, True, client, message.number, 1)
-            answer = types.InputGradients.pack_tensors([Named(INPUTS, Kind.GRADIENTS, data)])
+            answer = InputGradients.pack_tensors([Named(INPUTS, Kind.GRADIENTS, data)])
         return Applied(client, message.number, batch.samples, batch.loss, gradients, answer)
 
     def _inputs(self, data: bytes) -> Tensor:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from cutlayer.wire.messages.types import Message
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.meter import Meter
 
 

@@ -21,8 +21,10 @@ def invoke(*words: object) -> Result:
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All share the model that the first one trains."""
-    return tmp_path_factory.mktemp("results")
+    """The results of the experiment on errors; all share its model."""
+    out = tmp_path_factory.mktemp("results")
+    assert invoke("error", "--out", out, "--codec", "km:bits=3").exit_code == 0
+    return out
 
 
 def found(out: Path, name: str, *words: object) -> dict:

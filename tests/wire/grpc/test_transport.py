@@ -7,7 +7,8 @@ import pytest
 from cutlayer.errors import ConfigError, RollbackError
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
-from cutlayer.wire.messages.types import Report, pack
+from cutlayer.wire.messages.base import pack
+from cutlayer.wire.messages.types import Report
 from cutlayer.wire.policy import Policy
 
 REPORT = memoryview(b"".join(pack(Report(0, 8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))))

@@ -4,24 +4,19 @@ from hypothesis import strategies as st
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.loopback import Loopback
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named, join_named, split_named
 from cutlayer.wire.messages.parse import head_size, parse
+from cutlayer.wire.messages.remote_loop import Backward, Forward, InputGradients, Leave, Outputs, Rejected
 from cutlayer.wire.messages.types import (
     TYPES,
     Ask,
-    Backward,
     BeginStep,
     Combine,
     Evaluate,
-    Forward,
     Gradient,
-    InputGradients,
     Labels,
-    Leave,
-    Message,
-    Outputs,
     Placeholder,
-    Rejected,
     Report,
     Scores,
     Share,

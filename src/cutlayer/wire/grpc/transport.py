@@ -19,18 +19,9 @@ from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
 from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
+from cutlayer.wire.messages.base import Message, pack
 from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import (
-    TYPES,
-    Ask,
-    BeginStep,
-    Evaluate,
-    Gradient,
-    Message,
-    Report,
-    Smashed,
-    pack,
-)
+from cutlayer.wire.messages.types import TYPES, Ask, BeginStep, Evaluate, Gradient, Report, Smashed
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 

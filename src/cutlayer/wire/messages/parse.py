@@ -5,7 +5,8 @@ import struct
 from typing_extensions import Buffer
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages.types import TYPES, Message, Share, SyncUp, field_names, head_format
+from cutlayer.wire.messages.base import Message, field_names, head_format
+from cutlayer.wire.messages.types import TYPES, Share, SyncUp
 
 
 def unpack(data: Buffer) -> Message:

@@ -15,15 +15,15 @@ one client:
 Every message carries the number of its step, so that late and repeated ones can be told and dropped.
 """
 
-import dataclasses
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages.named import Named, join_named, sizes_by_kind, split_named
+from cutlayer.wire.messages import remote_loop
+from cutlayer.wire.messages.base import Message, WithBody
 from cutlayer.wire.meter import Kind
 
 _WEIGHT = struct.Struct("<Id")
@@ -47,58 +47,10 @@ class Share(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
-    """Base of all messages. Fields named in `layout` make the head; `body` is what follows it."""
-
-    kind: ClassVar[Kind] = Kind.CONTROL
-    layout: ClassVar[str] = ""
-
-    number: int
-
-    def head(self) -> bytes:
-        """The type and the fixed fields."""
-        values = [getattr(self, name) for name in field_names(type(self))]
-        return struct.pack(head_format(type(self)), TYPES.index(type(self)), *values)
-
-    @property
-    def content(self) -> bytes:
-        """The body; empty for messages that are all head."""
-        return b""
-
-    @property
-    def size(self) -> int:
-        """The bytes that are counted: the body, or the head where there is no body."""
-        return len(self.content) or len(self.head())
-
-    def sizes(self) -> Mapping[Kind, int]:
-        """The bytes that are counted, by what they carry."""
-        return {self.kind: self.size}
-
-    @classmethod
-    def read(cls, values: dict[str, Any], body: bytes) -> Self:
-        """The message of these fields and this body."""
-        if body:
-            raise MessageError(f"{cls.__name__} has no body, but {len(body)} bytes follow")
-        return cls(**values)
-
-
-@dataclass(frozen=True, slots=True)
-class _WithBody(Message):
-    body: bytes
-
-    @property
-    def content(self) -> bytes:
-        return self.body
-
-    @classmethod
-    def read(cls, values: dict[str, Any], body: bytes) -> Self:
-        return cls(**values, body=body)
-
-
-@dataclass(frozen=True, slots=True)
 class BeginStep(Message):
     """Begin a step: `step` of `epoch`, the `number`-th of the run."""
 
+    code: ClassVar[int] = 0
     layout: ClassVar[str] = "IIdB"
     epoch: int
     step: int
@@ -107,32 +59,36 @@ class BeginStep(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Smashed(_WithBody):
+class Smashed(WithBody):
     """A frame of activations, or a set of frames; up at the first cut, down at the second of a U-shape."""
 
+    code: ClassVar[int] = 1
     kind: ClassVar[Kind] = Kind.SMASHED
 
 
 @dataclass(frozen=True, slots=True)
-class Labels(_WithBody):
+class Labels(WithBody):
     """The packed labels of a batch."""
 
+    code: ClassVar[int] = 2
     kind: ClassVar[Kind] = Kind.LABELS
     layout: ClassVar[str] = "I"
     count: int
 
 
 @dataclass(frozen=True, slots=True)
-class Gradient(_WithBody):
+class Gradient(WithBody):
     """A frame with the gradient of activations, or a set of frames, against their direction."""
 
+    code: ClassVar[int] = 3
     kind: ClassVar[Kind] = Kind.GRADIENTS
 
 
 @dataclass(frozen=True, slots=True)
-class SyncUp(_WithBody):
+class SyncUp(WithBody):
     """What a client shares: a frame of gradients or weights, then one of buffers; either may be absent."""
 
+    code: ClassVar[int] = 4
     kind: ClassVar[Kind] = Kind.SYNC
     layout: ClassVar[str] = "BI"
     share: Share
@@ -149,6 +105,7 @@ class SyncUp(_WithBody):
 class SyncDown(SyncUp):
     """The mean of what clients shared, to be taken over with learning rate `lr`."""
 
+    code: ClassVar[int] = 5
     layout: ClassVar[str] = "BId?"
     lr: float
     evaluation: bool
@@ -159,6 +116,7 @@ class SyncDown(SyncUp):
 class Report(Message):
     """A client has done its step: what it saw and how long its stages took."""
 
+    code: ClassVar[int] = 6
     # Single precision: the loss is a float32 anyway, and no clock is good to seven digits.
     layout: ClassVar[str] = "Ifffffff"
     samples: int
@@ -177,6 +135,7 @@ class Report(Message):
 class Ask(Message):
     """Share now: answered by SyncUp, or by State if everything is asked for."""
 
+    code: ClassVar[int] = 7
     layout: ClassVar[str] = "B"
     share: Share
 
@@ -185,6 +144,7 @@ class Ask(Message):
 class Evaluate(Message):
     """Send the smashed data (and labels) of one batch of the test set: samples `first` to `last`."""
 
+    code: ClassVar[int] = 8
     layout: ClassVar[str] = "II"
     first: int
     last: int
@@ -194,6 +154,7 @@ class Evaluate(Message):
 class Scores(Message):
     """U-shape: how one batch of the test set did, as only the client can tell."""
 
+    code: ClassVar[int] = 9
     layout: ClassVar[str] = "IdII"
     samples: int
     loss: float
@@ -203,12 +164,13 @@ class Scores(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class State(_WithBody):
+class State(WithBody):
     """Everything that a client has learned after `number` steps, as a safetensors file.
 
     Up, for a checkpoint or for another client that has to catch up; down, to be taken over.
     """
 
+    code: ClassVar[int] = 10
     kind: ClassVar[Kind] = Kind.SYNC
 
 
@@ -216,14 +178,17 @@ class State(_WithBody):
 class Placeholder(Message):
     """Stands for what a client shares or gets another way: by a separate aggregator, or by other clients."""
 
+    code: ClassVar[int] = 11
+
 
 @dataclass(frozen=True, slots=True)
-class Combine(_WithBody):
+class Combine(WithBody):
     """Clients average what they share among themselves: who is in the mean, and with which weight.
 
     Everybody takes part in the exchange, also those who have nothing to add.
     """
 
+    code: ClassVar[int] = 12
     layout: ClassVar[str] = "IId?I"
     epoch: int
     step: int
@@ -246,12 +211,13 @@ class Combine(_WithBody):
 
 
 @dataclass(frozen=True, slots=True)
-class Sums(_WithBody):
+class Sums(WithBody):
     """U-shape: what one batch of the test set adds to the sums that a task's metrics are made of.
 
     Classification has Scores. The body is float64 numbers, little-endian, as many as the task has sums.
     """
 
+    code: ClassVar[int] = 13
     layout: ClassVar[str] = "I"
     samples: int
 
@@ -268,73 +234,7 @@ class Sums(_WithBody):
         return struct.unpack(f"<{len(self.body) // 8}d", self.body)
 
 
-@dataclass(frozen=True, slots=True)
-class _WithTensors(_WithBody):
-    """A message whose body is a list of named tensors. They count by their own kinds."""
-
-    @staticmethod
-    def pack_tensors(tensors: Iterable[Named]) -> bytes:
-        """The body."""
-        return join_named(tensors)
-
-    @property
-    def tensors(self) -> list[Named]:
-        """What is in the body. Raises MessageError if it is damaged."""
-        return split_named(self.body)
-
-    def sizes(self) -> Mapping[Kind, int]:
-        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
-
-
-@dataclass(frozen=True, slots=True)
-class Forward(_WithTensors):
-    """A loop of the client's own: run these tensors through the server's part. Answered by Outputs."""
-
-    layout: ClassVar[str] = "Q??"
-    session: int
-    """Drawn by the client's process: its requests are numbered from 0 again."""
-    training: bool
-    gradient: bool
-    """Whether a Backward may follow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outputs(_WithTensors):
-    """The part's outputs; or the loss, with the gradient of the smashed data."""
-
-    layout: ClassVar[str] = "d"
-    loss: float
-    """NaN where no targets came."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backward(_WithTensors):
-    """Backpropagate the Forward of that number: from these gradients, or `scale` times that of the loss.
-
-    Answered by InputGradients.
-    """
-
-    layout: ClassVar[str] = "Qd"
-    session: int
-    scale: float
-
-
-@dataclass(frozen=True, slots=True)
-class InputGradients(_WithTensors):
-    """A Backward has reached the server's weights. Has the gradients of the inputs, unless Outputs had."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected(_WithBody):
-    """A request failed, and why; the next one may do better."""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave(Message):
-    """The client's loop is over: it will not come back."""
-
-
-#: The type byte of a message is its place here. Append only.
+#: All messages; the place of each is its type byte. Append only.
 TYPES: tuple[type[Message], ...] = (
     BeginStep,
     Smashed,
@@ -350,31 +250,10 @@ TYPES: tuple[type[Message], ...] = (
     Placeholder,
     Combine,
     Sums,
-    Forward,
-    Outputs,
-    Backward,
-    InputGradients,
-    Rejected,
-    Leave,
+    remote_loop.Forward,
+    remote_loop.Outputs,
+    remote_loop.Backward,
+    remote_loop.InputGradients,
+    remote_loop.Rejected,
+    remote_loop.Leave,
 )
-
-
-def pack(message: Message) -> tuple[bytes, bytes]:
-    """The message as head and body, which are sent as one byte string."""
-    return message.head(), message.content
-
-
-def head_format(cls: type[Message]) -> str:
-    """The head of such messages, as `struct` calls it."""
-    return "<BQ" + cls.layout
-
-
-def field_names(cls: type[Message]) -> list[str]:
-    """The fields of such messages that stand in the head, in order."""
-    names = _NAMES.get(cls)
-    if names is None:
-        names = _NAMES[cls] = [f.name for f in dataclasses.fields(cls) if f.name != "body"]
-    return names
-
-
-_NAMES: dict[type[Message], list[str]] = {}
