@@ -137,4 +137,4 @@ def test_data_too_large_for_memory_suggest_the_cache(
 def test_only_cifar_is_unpickled() -> None:
     for file in Path(cutlayer.data.__file__).parent.rglob("*.py"):
         if file.name != "cifar_pickle.py":
-            assert not re.search(r"import \w*pickle|from \w*pickle|allow_pickle=True", file.read_text()), file
+            assert not re.search(r"(import|from) [c_]?[pP]ickle|allow_pickle=True", file.read_text()), file
