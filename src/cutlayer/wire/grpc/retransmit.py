@@ -19,7 +19,7 @@ from cutlayer.errors import MessageError
 
 Parts = tuple[bytes | memoryview, ...]
 #: Bytes of a piece.
-PIECE = 4 << 20
+PIECE = 16 << 20
 
 
 class Piece(NamedTuple):
