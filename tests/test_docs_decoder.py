@@ -1,4 +1,4 @@
-"""The plain-Python decoder of docs/wire-format.md reads what cutlayer writes, bit for bit."""
+"""The plain-Python decoder of docs/explanation/wire-format.md reads what cutlayer writes, bit for bit."""
 
 import re
 import runpy
@@ -11,7 +11,7 @@ import torch
 
 import cutlayer
 
-PAGE = Path(__file__).parents[1] / "docs" / "wire-format.md"
+PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "wire-format.md"
 Decoder = Callable[[bytes], tuple[list[int], tuple[float, ...]]]
 
 

@@ -182,7 +182,7 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
 
 
 def test_the_first_program_of_the_page_has_twenty_lines_at_most() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text("utf-8")
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "python.md").read_text("utf-8")
     program = page.split("```python\n", 1)[1].split("```", 1)[0]
     assert "cutlayer.train(" in program
     assert len(program.splitlines()) <= 20

@@ -5,7 +5,7 @@ import shlex
 import socket
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "deployment.md"
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""A codec from another package: the example of docs/codec-of-your-own.md, installed by pip and used."""
+"""A codec from another package: the example of docs/tutorials/codec-of-your-own.md, installed by pip and used."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "sign-codec"
-PAGE = ROOT / "docs" / "codec-of-your-own.md"
+PAGE = ROOT / "docs" / "tutorials" / "codec-of-your-own.md"
 
 
 def page_blocks(language: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The effect of compression at the cut: errors, gradient bias, error bounds (docs/analysis.md).
+"""The effect of compression at the cut: errors, gradient bias, error bounds (docs/reference/analysis.md).
 
 Pure functions on tensors and models; models are copied, never changed. It knows codecs and split models, and
 must not know training runs, data sets or the network.

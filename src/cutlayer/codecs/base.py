@@ -65,7 +65,7 @@ class Codec(ABC):
     """A codec: encodes tensors into frames and decodes them.
 
     Subclass it as a frozen dataclass whose fields come from `cutlayer.codecs.fields`, and give it a `name`,
-    `payload_bytes`, `pack` and `unpack`; docs/codec-of-your-own.md shows one in twenty lines.
+    `payload_bytes`, `pack` and `unpack`; docs/tutorials/codec-of-your-own.md shows one in twenty lines.
     """
 
     name: ClassVar[str] = ""
