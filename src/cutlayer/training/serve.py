@@ -147,7 +147,7 @@ def remote_server(
         state=StateForm.of(half),
         loss_at_client=config.train.mode == "u-shaped",
     )
-    plan = make_plan(config.train, spec.samples)
+    plan = make_plan(config.train, spec.samples, config.seed)
     pool = RemoteClients(
         transport,
         spec,
@@ -162,6 +162,7 @@ def remote_server(
         largest_message=_largest_message(config, codecs, half, task),
         orders=orders,
         among_clients=config.train.aggregation != "server",
+        plan=plan if config.train.clients_per_step else None,
     )
     return SplitServer(
         make_server(config, parts, task, guarded=True, given=given),
@@ -176,6 +177,7 @@ def remote_server(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=agreed,
+        rounds=make_rounds(config, parts, plan, transport, objects),
     )
 
 

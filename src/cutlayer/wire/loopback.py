@@ -53,6 +53,10 @@ class Loopback:
         """See `Transport.members`."""
         return tuple(range(len(self._clients)))
 
+    def reachable(self) -> tuple[int, ...]:
+        """See `Transport.reachable`."""
+        return self.members()
+
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""
         return tuple(clients)

@@ -43,6 +43,9 @@ class Transport(Protocol):
     def members(self) -> tuple[int, ...]:
         """The clients that take part at the moment."""
 
+    def reachable(self) -> tuple[int, ...]:
+        """Those of them that have a connection now."""
+
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """Those from whom so many messages are there, or will be if the transport is patient.
 

@@ -162,9 +162,18 @@ class Membership:
 
     def test_samples(self, client: int) -> int:
         """How many test samples a client has said that it has."""
+        ready = self.ready_of(client)
+        return 0 if ready is None else int(ready.test_samples)
+
+    def ready_of(self, client: int) -> Any:
+        """What a client that is there has said of its data; None if it has said nothing."""
         with self.lock:
-            ready = self.peers[client].ready
-            return 0 if ready is None else int(ready.test_samples)
+            return self.peers[client].ready
+
+    def reachable(self) -> tuple[int, ...]:
+        """See `Transport.reachable`."""
+        with self.lock:
+            return tuple(p.number for p in self.peers if p.conversation is not None and p.stream is not None)
 
     def expel(self, client: int, reason: str) -> None:
         """Disconnect a client that broke the protocol, and say why."""
