@@ -150,8 +150,7 @@ class ServerRound(Round):
     def deliver(self, place: Place, recipients: Sequence[int]) -> int:
         """See `Round.deliver`."""
         message = self._mean.message(place, self._aggregation.feedback(self._mean.elements))
-        for client in recipients:
-            self._aggregation.transport.send(client, message)
+        self._aggregation.transport.tell(recipients, message)
         return message.size
 
     def deliver_exact(self, number: int, evaluator: int) -> None:

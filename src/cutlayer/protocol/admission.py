@@ -146,10 +146,21 @@ class Fits:
     those who are there count, and others may come again later. Who was ready and has left has no vote.
     """
 
-    def __init__(self, config: Config, spec: DataSpec | None = None, *, evaluator: bool = True) -> None:
-        """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part."""
+    def __init__(
+        self,
+        config: Config,
+        spec: DataSpec | None = None,
+        *,
+        evaluator: bool = True,
+        elastic: bool = False,
+    ) -> None:
+        """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part.
+
+        `elastic`: clients may come of whom nothing was known when the run began.
+        """
         self._config = config
         self._evaluator = evaluator
+        self._elastic = elastic
         self._spec = spec
         self._votes: dict[int, _Form] = {}
         self._ready: set[int] = set()
@@ -169,7 +180,7 @@ class Fits:
         if form != settled:
             raise RefusedError(_misfit(client, form, settled, "the run's"))
         before = self._spec.samples[client]
-        if before != ready.samples:
+        if before != ready.samples and not (self._elastic and before == 0):
             raise RefusedError(
                 f"client {client} has {ready.samples} samples, but had {before} when the run began; "
                 "give it the same data, or start a new run"

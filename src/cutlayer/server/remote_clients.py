@@ -103,6 +103,8 @@ class RemoteClients:
 
     def admit_newcomers(self, number: int) -> Sequence[int]:
         """See `ClientPool.admit_newcomers`. They get the state of those who are there, if they need it."""
+        if self._plan is not None and self._plan.round(number)[1] == number:
+            self.transport.let_go()
         newcomers = self.transport.newcomers()
         if self._plan is not None:
             for client in newcomers:

@@ -32,6 +32,11 @@ class Loopback:
         for client in clients:
             self._inbox[client].append(self._serialize(message, Direction.DOWN, client))
 
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        """See `Transport.tell`. Clients act on it at once."""
+        for client in clients:
+            self.send(client, message)
+
     def send(self, client: int, message: Message) -> None:
         """See `Transport.send`. The client acts on it at once."""
         self._inbox[client].append(self._serialize(message, Direction.DOWN, client))

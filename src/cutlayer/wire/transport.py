@@ -31,6 +31,9 @@ class Transport(Protocol):
         In one process each begins only when its answer is asked for, which keeps memory small.
         """
 
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        """Send one message to many clients that need not answer. It may go out with the next one to each."""
+
     def send(self, client: int, message: Message) -> None:
         """Send a message to one client."""
 
