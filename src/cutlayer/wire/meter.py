@@ -29,6 +29,8 @@ class Direction(StrEnum):
 
 
 Snapshot = dict[str, int]
+# Looked up for every message, and words are as good as members: both have the same hash.
+_KEYS = {(direction, kind): f"{direction}/{kind}" for direction in Direction for kind in Kind}
 
 
 class Meter:
@@ -55,10 +57,13 @@ class Meter:
         """Count bytes that were sent. Leave `client` out for traffic that belongs to none of them."""
         if nbytes < 0:
             raise InputError(f"{nbytes} bytes cannot have been sent")
-        key = f"{Direction(direction)}/{Kind(kind)}"
+        key = _KEYS[direction, kind]
         with self._lock:
-            for counts in (self._counts.setdefault(client, {}), self._total):
-                counts[key] = counts.get(key, 0) + nbytes
+            counts = self._counts.get(client)
+            if counts is None:
+                counts = self._counts[client] = {}
+            counts[key] = counts.get(key, 0) + nbytes
+            self._total[key] = self._total.get(key, 0) + nbytes
 
     def add_all(self, sizes: Mapping[Kind, int], direction: Direction, client: int | None = None) -> None:
         """Count a message that carries several kinds."""

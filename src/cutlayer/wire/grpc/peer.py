@@ -13,7 +13,6 @@ from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.protobuf import message_class
 
-
 # How many earlier processes of one client are remembered.
 _SPENT = 999
 

@@ -16,10 +16,12 @@ Every message carries the number of its step, so that late and repeated ones can
 """
 
 import dataclasses
+import operator
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from typing import Any, ClassVar, Self
 
 from cutlayer.errors import MessageError
@@ -63,8 +65,8 @@ class Message:
 
     def head(self) -> bytes:
         """The type and the fixed fields."""
-        values = [getattr(self, name) for name in field_names(type(self))]
-        return struct.pack(head_format(type(self)), TYPES.index(type(self)), *values)
+        layout = layout_of(type(self))
+        return layout.struct.pack(layout.code, *layout.values(self))
 
     @property
     def content(self) -> bytes:
@@ -74,7 +76,7 @@ class Message:
     @property
     def size(self) -> int:
         """The bytes that are counted: the body, or the head where there is no body."""
-        return len(self.content) or len(self.head())
+        return len(self.content) or layout_of(type(self)).struct.size
 
     def sizes(self) -> Mapping[Kind, int]:
         """The bytes that are counted, by what they carry."""
@@ -289,7 +291,7 @@ class _WithTensors(_WithBody):
         return split_named(self.body)
 
     def sizes(self) -> Mapping[Kind, int]:
-        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
+        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: self.size}
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,12 +377,29 @@ def head_format(cls: type[Message]) -> str:
     return "<BQ" + cls.layout
 
 
-def field_names(cls: type[Message]) -> list[str]:
+class Layout:
+    """How the head of one type of message is packed; made once for each, since a server packs many."""
+
+    def __init__(self, cls: type[Message]) -> None:
+        self.code = TYPES.index(cls)
+        self.struct = struct.Struct(head_format(cls))
+        self.names = tuple(f.name for f in dataclasses.fields(cls) if f.name != "body")
+        """The fields that stand in the head, in order."""
+        # Of a single name, it would give the value and not a tuple.
+        self._get = operator.attrgetter(*self.names)
+
+    def values(self, message: Message) -> tuple[Any, ...]:
+        """What stands in the head, in order."""
+        found: Any = self._get(message)
+        return found if len(self.names) > 1 else (found,)
+
+
+@cache
+def layout_of(cls: type[Message]) -> Layout:
+    """The layout of such messages."""
+    return Layout(cls)
+
+
+def field_names(cls: type[Message]) -> tuple[str, ...]:
     """The fields of such messages that stand in the head, in order."""
-    names = _NAMES.get(cls)
-    if names is None:
-        names = _NAMES[cls] = [f.name for f in dataclasses.fields(cls) if f.name != "body"]
-    return names
-
-
-_NAMES: dict[type[Message], list[str]] = {}
+    return layout_of(cls).names
