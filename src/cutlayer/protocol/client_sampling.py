@@ -1,8 +1,8 @@
 """Which clients take part in a round: a seeded sample, the same wherever and whenever it is drawn.
 
-Every client has a rank in every round, a hash of the run's seed, the round and the client's number. Those with
-the lowest ranks take part. A client's rank does not depend on who else is there: when somebody joins or leaves,
-everybody else keeps theirs.
+Every client has a rank in every round, a hash of the run's seed, the round and the client's number. Those
+with the lowest ranks take part. A client's rank does not depend on who else is there: when somebody joins or
+leaves, everybody else keeps theirs.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ import numpy as np
 
 from cutlayer.seeds import derive
 
-# The constants of splitmix64 (Steele, Lea and Flood, 2014), a hash of 64 bits that arrays can go through at once.
+# The constants of splitmix64 (Steele, Lea and Flood, 2014), a hash of 64 bits that works on whole arrays.
 _GAMMA, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 

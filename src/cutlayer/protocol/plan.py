@@ -5,8 +5,8 @@ client, and clients whose batches have run out sit out the epoch's remaining ste
 those that take part. In relay a step is one batch of one client, and clients take their turns of one step
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
 
-With `clients_per_step`, only a sample of the clients takes part. It is drawn anew when clients have shared what
-they learned: a round is one step, K steps or an epoch, as `sync` says.
+With `clients_per_step`, only a sample of the clients takes part. It is drawn anew when clients have shared
+what they learned: a round is one step, K steps or an epoch, as `sync` says.
 """
 
 import itertools
@@ -161,7 +161,7 @@ class Plan:
         return sample_clients(self._seed, self.round(number)[0], able, self.clients_per_step)
 
     def join(self, client: int, samples: int) -> None:
-        """A client that was not there when the run began has so many samples. Epochs stay as long as they are."""
+        """A client that was not there when the run began has so many samples. Epochs stay as they are."""
         self.samples[client] = samples
         self.batches[client] = min(
             self.steps_per_epoch, steps_per_epoch(samples, self._batch_size, self._drop_last)

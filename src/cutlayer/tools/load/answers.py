@@ -57,7 +57,7 @@ class LightClient:
         self._share = Share.NOTHING
 
     def answers(self, message: Message) -> list[Message]:
-        """The answers to a message. Raises MessageError if the server says what such clients cannot answer."""
+        """The answers to a message. Raises MessageError for one that such clients cannot answer."""
         prepared, number = self._prepared, message.number
         if isinstance(message, BeginStep):
             self._share = message.share

@@ -10,6 +10,7 @@ import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cutlayer.errors import MessageError
@@ -19,7 +20,7 @@ from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import BeginStep, Gradient, pack
 from cutlayer.wire.security.credentials import ClientSecurity
 
-# Connections of one process that are being made at the same time: servers bound those that have said nothing yet.
+# Connections that one process makes at the same time: servers bound those that have said nothing yet.
 _AT_ONCE = 12
 # Latencies that one process keeps: the newest.
 _MOST = 1 << 17
@@ -82,10 +83,8 @@ class LightClients:
         try:
             while (self._clients or self._unborn) and not stopped():
                 self._connect_some()
-                try:
+                with suppress(queue.Empty):
                     self._handle(*self._events.get(timeout=0.1))
-                except queue.Empty:
-                    pass
                 if time.monotonic() - told > _TELL:
                     tell(self.tally)
                     told = time.monotonic()

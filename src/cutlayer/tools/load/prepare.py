@@ -1,7 +1,7 @@
 """What light clients say, made once: the frames of one batch, and shares and states of the right sizes.
 
-A real client's half is built and run here, once, on a batch of real data. So frames have the sizes that the run's
-codecs give them. The light clients then send the same bytes again and again.
+A real client's half is built and run here, once, on a batch of real data. So frames have the sizes that the
+run's codecs give them. The light clients then send the same bytes again and again.
 """
 
 from dataclasses import replace

@@ -73,9 +73,9 @@ class Reliable:
             return next((piece for piece in self._kept if piece.number > number), None)
 
     def batch(self, number: int, several: bool) -> list[Piece]:
-        """The kept pieces with larger numbers that can go out together, first the oldest; one without `several`.
+        """The kept pieces with larger numbers that can go out together, the oldest first.
 
-        A piece of a large message goes alone.
+        It is one at most without `several`, or if it is a piece of a large message.
         """
         found: list[Piece] = []
         size = 0

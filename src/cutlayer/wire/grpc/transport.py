@@ -171,8 +171,8 @@ class GrpcTransport(Membership):
                     for peer in waited:
                         self._drop(peer.number)
                     return tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
-                # One after another: a wake-up for each message of a thousand clients would be a thousand looks
-                # at a thousand clients. Whoever is late is noticed all the same, at the next glance.
+                # One after another: a wake-up for each message of a thousand clients would be a thousand
+                # looks at a thousand clients. Whoever is late is noticed all the same, at the next glance.
                 until = time.monotonic() + _GLANCE
                 while time.monotonic() < until and waited:
                     first = waited[0]
