@@ -175,7 +175,12 @@ class Fits:
         self._check(client, spec, ready)
         form = _Form.of(spec)
         if self._spec is None:
-            return self._vote(client, form, {c: _Form.of(data_spec_of([r])) for c, r in others.items()})
+            # Whoever is there has been here. To read each again for each who comes takes too long for many.
+            known = {
+                c: self._votes[c] if c in self._ready and c in self._votes else _Form.of(data_spec_of([r]))
+                for c, r in others.items()
+            }
+            return self._vote(client, form, known)
         settled = _Form.of(self._spec)
         if form != settled:
             raise RefusedError(_misfit(client, form, settled, "the run's"))

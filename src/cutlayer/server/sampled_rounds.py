@@ -90,7 +90,7 @@ class SampledRounds:
         return SyncUp(number, first + second, Share.WEIGHTS, len(first))
 
     def state(self, number: int, boundary: Boundary) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """What a checkpoint needs: the half that is kept here; in the middle of a round, clients' halves, too."""
+        """What a checkpoint needs: the half that is kept here; in the middle of a round, clients' halves."""
         tensors = {f"{COMMON}{name}": t for name, t in client_state(self.half).items()}
         if self.between(number):
             return tensors, {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -69,6 +69,19 @@ class Meter:
         """Count a message that carries several kinds."""
         for kind, nbytes in sizes.items():
             self.add(kind, direction, nbytes, client)
+
+    def add_each(self, sizes: Mapping[Kind, int], direction: Direction, clients: Sequence[int]) -> None:
+        """Count a message that goes to each of these clients."""
+        with self._lock:
+            for kind, nbytes in sizes.items():
+                key = _KEYS[direction, kind]
+                for client in clients:
+                    counts = self._counts.get(client)
+                    if counts is None:
+                        counts = self._counts[client] = {}
+                    counts[key] = counts.get(key, 0) + nbytes
+                if clients:
+                    self._total[key] = self._total.get(key, 0) + nbytes * len(clients)
 
     @contextmanager
     def apart(self) -> Iterator[Meter]:

@@ -67,11 +67,6 @@ class Reliable:
                 self._kept.append(Piece(self._sent, parts, left > 0))
             self._kept_bytes += size
 
-    def after(self, number: int) -> Piece | None:
-        """The first kept piece with a larger number, for whoever writes to the connection."""
-        with self._lock:
-            return next((piece for piece in self._kept if piece.number > number), None)
-
     def batch(self, number: int, several: bool) -> list[Piece]:
         """The kept pieces with larger numbers that can go out together, the oldest first.
 

@@ -95,23 +95,19 @@ class GrpcTransport(Membership):
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
         """See `Transport.announce`."""
-        data = pack(message)
-        for client in clients:
-            self._send(client, message, data)
+        self._send(clients, message)
 
     def tell(self, clients: Iterable[int], message: Message) -> None:
         """See `Transport.tell`. It waits a moment for the next message to each client."""
-        data = pack(message)
         # With few clients, what they do meanwhile is worth more than a message less.
         hold = len(self.peers) >= _MANY
-        for client in clients:
-            self._send(client, message, data, hold)
+        self._send(clients, message, hold)
         if hold:
             background().soon(lambda: background().loop.call_later(_HOLD, self._release))
 
     def send(self, client: int, message: Message) -> None:
         """See `Transport.send`."""
-        self._send(client, message, pack(message))
+        self._send((client,), message)
 
     def receive(self, client: int) -> Message:
         """See `Transport.receive`."""
@@ -187,22 +183,29 @@ class GrpcTransport(Membership):
         if self.patient:
             raise RollbackError(f"{self.label(client)} was disconnected: {error}") from error
 
-    def _send(self, client: int, message: Message, data: tuple[bytes, bytes], hold: bool = False) -> None:
+    def _send(self, clients: Iterable[int], message: Message, hold: bool = False) -> None:
+        data, size, asks = pack(message), message.size, isinstance(message, _ASKING)
+        sent = []
         with self.lock:
-            peer = self.peers[client]
-            if peer.conversation is None:
-                return
-            peer.conversation.send(*data)
-            peer.activity.sent(message.size, isinstance(message, _ASKING))
-            if hold:
-                self._held[client] = peer
-            elif peer.stream is not None:
-                self._held.pop(client, None)
-                peer.stream.wake()
-            if peer.conversation.kept_bytes > self._largest_backlog:
-                self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
-                return
-        self.meter.add_all(message.sizes(), Direction.DOWN, client)
+            for client in clients:
+                peer = self.peers[client]
+                conversation = peer.conversation
+                if conversation is None:
+                    continue
+                conversation.send(*data)
+                peer.activity.sent(size, asks)
+                if hold:
+                    self._held[client] = peer
+                elif peer.stream is not None:
+                    self._held.pop(client, None)
+                    peer.stream.wake()
+                if conversation.kept_bytes > self._largest_backlog:
+                    self.expel(
+                        client, f"more than {self._largest_backlog} bytes that it does not acknowledge"
+                    )
+                else:
+                    sent.append(client)
+        self.meter.add_each(message.sizes(), Direction.DOWN, sent)
 
     def _release(self) -> None:
         """Let go what has waited for a next message."""
