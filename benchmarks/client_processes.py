@@ -62,8 +62,7 @@ def clients(port: int, numbers: list[int], data: str, root: str) -> None:
             message = unpack(event.content)
             connection.send(event.conversation, pack(Smashed(message.number, message.content)))
         else:
-            for answer in participant.handle(unpack(event.content)):
-                connection.send(event.conversation, pack(answer))
+            connection.send(event.conversation, *map(pack, participant.handle(unpack(event.content))))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import torch
 from cutlayer.codecs import codec, decode
 from cutlayer.codecs.frame import CHECKED_FROM
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
-from cutlayer.wire.messages.base import Message, field_names, pack
+from cutlayer.wire.messages.base import Message, layout_of, pack
 from cutlayer.wire.messages.types import (
     TYPES,
     Gradient,
@@ -44,7 +44,7 @@ def _not_finite(body: bytes, bits: bytes) -> bytes:
 def foreign(rng: random.Random, number: int) -> Message:
     kind = rng.choice(TYPES)
     values: dict[str, Any] = {}
-    for name in field_names(kind):
+    for name in layout_of(kind).names:
         values[name] = {
             "number": number,
             "share": rng.choice(list(Share)),
@@ -104,11 +104,11 @@ def lie(rng: random.Random, message: Message) -> bytes:
     if isinstance(message, Report):
         bad = rng.choice([float("nan"), float("inf"), -1.0, 3e38])
         field = rng.choice(["data", "forward", "encode", "decode", "backward"])
-        values = {name: getattr(message, name) for name in field_names(Report)}
+        values = {name: getattr(message, name) for name in layout_of(Report).names}
         values |= {field: bad} if rng.random() < 0.7 else {"samples": rng.choice([0, 9, (1 << 32) - 1])}
         return joined(pack(Report(**values)))
     if isinstance(message, Scores):
-        values = {name: getattr(message, name) for name in field_names(Scores)}
+        values = {name: getattr(message, name) for name in layout_of(Scores).names}
         values |= rng.choice(
             [{"loss": float("nan")}, {"top1": 1 << 31}, {"samples": 0}, {"top5": 0, "top1": 1}]
         )

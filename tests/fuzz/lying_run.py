@@ -143,7 +143,7 @@ class Clients(threading.Thread):
         if held is None or held[0] is not conversation:
             held = (conversation, self.make(number), 0, 0)
         _, client, cursor, sent = held
-        found = conversation.after(cursor)
+        found = next(iter(conversation.batch(cursor, several=False)), None)
         if found is None:
             self._clients[number] = (conversation, client, cursor, sent)
             return False

@@ -18,7 +18,7 @@ from cutlayer.codecs.tensor_set.frame_set import join_frames, split_frames
 from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.grpc.connection import Connection
-from cutlayer.wire.messages.base import Message, field_names, pack
+from cutlayer.wire.messages.base import Message, layout_of, pack
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import (
     Ask,
@@ -108,7 +108,7 @@ def state(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]]) 
 
 
 def report(**changes: float) -> Callable[[Report], Message]:
-    return lambda m: Report(**{name: changes.get(name, getattr(m, name)) for name in field_names(Report)})
+    return lambda m: Report(**{name: changes.get(name, getattr(m, name)) for name in layout_of(Report).names})
 
 
 def sync(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[SyncUp], Message]:

@@ -14,6 +14,7 @@ U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
         ["train.mode=relay", "train.sync=2"],
         U,
         [*U, "train.server_batching=fused", "train.sync=epoch", "train.weighting=samples"],
+        ["train.clients_per_step=2", "train.sync=2", "train.weighting=samples"],
     ],
     ids=lambda s: " ".join(s) or "parallel",
 )

@@ -105,3 +105,26 @@ def test_linear_falls_with_each_step_from_the_top_of_the_warm_up() -> None:
     assert found[:4] == pytest.approx([0.025, 0.05, 0.075, 0.1])
     assert found[4:] == pytest.approx([0.1 * i / 9 for i in range(8, 0, -1)])
     assert rates(2, epochs=1, schedule="linear") == pytest.approx([0.1 * 2 / 3, 0.1 / 3])
+
+
+@pytest.mark.parametrize(("sync", "length"), [("step", 1), (3, 3), ("epoch", 5)])
+def test_a_sample_of_the_clients_stays_for_a_round(sync: object, length: int) -> None:
+    found = plan([20] * 9, sync=sync, clients_per_step=4)
+    rounds = [found.at(number).clients for number in range(found.total)]
+    assert {len(clients) for clients in rounds} == {4}
+    for number, clients in enumerate(rounds):
+        assert found.round(number) == (number // length, number - number % length)
+        assert clients == rounds[number - number % length] == found.sampled(number - number % length)
+    assert len(set(rounds[::length])) > 1
+    shares = {found.at(number).share for number in range(length - 1, found.total, length)}
+    assert shares == {Share.UPDATE if sync == "step" else Share.WEIGHTS}
+
+
+def test_those_without_a_batch_are_not_drawn() -> None:
+    found = plan([4, 12, 12, 0], clients_per_step=2)
+    assert found.at(1).clients == found.at(2).clients == (1, 2)
+    # A run whose clients come later: its epochs are as long as when it began.
+    found.join(3, 100)
+    assert found.total == 6
+    assert any(3 in found.at(number).clients for number in range(found.total))
+    assert found.sampled(0, among=[1, 3]) == (1, 3)

@@ -21,9 +21,11 @@ from cutlayer.protocol.build import (
     prepare_data,
     prepare_model,
 )
+from cutlayer.protocol.objects import BY_NAME
 from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.client import ClientHalf
+from cutlayer.training.build import make_rounds
 from cutlayer.training.local_run import local_run
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.parse import head_size, parse
@@ -50,6 +52,9 @@ class Threads:
     def announce(self, clients: Iterable[int], message: Message) -> None:
         for client in clients:
             self.send(client, message)
+
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        self.announce(clients, message)
 
     def send(self, client: int, message: Message) -> None:
         self.meter.add(message.kind, Direction.DOWN, message.size, client)
@@ -103,6 +108,8 @@ class Threads:
         U,
         ["train.sync=2"],
         ["train.sync=2", "train.share_differences=true", "codec.sync=qu:bits=6"],
+        ["train.clients_per_step=2"],
+        ["train.clients_per_step=2", "train.sync=3", "train.share_differences=true", "codec.sync=qu:bits=6"],
     ],
     ids=lambda s: " ".join(s) or "parallel",
 )
@@ -122,7 +129,7 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
     ]
     threads = Threads(workers)
     try:
-        plan = make_plan(config.train, [len(part) for part in data.parts])
+        plan = make_plan(config.train, [len(part) for part in data.parts], config.seed)
         task, codecs = make_task(config, data.train), make_codecs(config)
         server = SplitServer(
             make_server(config, prepare_model(config, data.train)[1], task),
@@ -134,6 +141,7 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
             seed=config.seed,
             batching=config.train.server_batching,
             weighting=config.train.weighting,
+            rounds=make_rounds(config, prepare_model(config, data.train)[1], plan, threads, BY_NAME),
         )
         for _ in range(plan.total):
             ours, theirs = session.step(), server.step()

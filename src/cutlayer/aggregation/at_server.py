@@ -15,7 +15,7 @@ from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.mean import Weighting, add_weighted, mean_weights
-from cutlayer.wire.messages.types import Share, SyncDown, SyncUp
+from cutlayer.wire.messages.types import GRADIENTS, Share, SyncDown, SyncUp
 from cutlayer.wire.transport import Transport
 
 #: The name of the error-feedback memory in a checkpoint.
@@ -48,7 +48,7 @@ class RunningMean:
         for i, vector in enumerate(self._codecs.decode_shared(message, client)):
             if vector is None:
                 continue
-            if message.share == Share.GRADIENTS:
+            if i == 0 and message.share in GRADIENTS:
                 vector = self._rule.clipped(vector)
             if self._rule.needs_all:
                 self._vectors[i].append(vector)
@@ -58,12 +58,12 @@ class RunningMean:
     @property
     def elements(self) -> int:
         """How long the vector of gradients or weights is."""
-        first = self._result()[0]
+        first = self.result()[0]
         return 0 if first is None else first.numel()
 
     def message(self, place: Place, feedback: ErrorFeedback | None = None) -> SyncDown:
         """The mean for all clients: gradients or weights under the sync codec, buffers as they are."""
-        first, second = self._result()
+        first, second = self.result()
         frame = b""
         if first is not None:
             where = (_NOBODY, place.epoch, place.step)
@@ -73,10 +73,11 @@ class RunningMean:
 
     def exact(self, number: int) -> SyncDown:
         """The mean as it is, for an evaluation."""
-        first, second = (b"" if v is None else self._codecs.plain(v) for v in self._result())
+        first, second = (b"" if v is None else self._codecs.plain(v) for v in self.result())
         return SyncDown(number, first + second, self._share, len(first), 0.0, True)
 
-    def _result(self) -> list[Tensor | None]:
+    def result(self) -> list[Tensor | None]:
+        """The mean of gradients or weights, and that of buffers; None for what nobody shared."""
         if self._rule.needs_all and self._sums == [None, None]:
             self._sums = [self._rule.combine(found) if found else None for found in self._vectors]
         return self._sums
@@ -149,8 +150,7 @@ class ServerRound(Round):
     def deliver(self, place: Place, recipients: Sequence[int]) -> int:
         """See `Round.deliver`."""
         message = self._mean.message(place, self._aggregation.feedback(self._mean.elements))
-        for client in recipients:
-            self._aggregation.transport.send(client, message)
+        self._aggregation.transport.tell(recipients, message)
         return message.size
 
     def deliver_exact(self, number: int, evaluator: int) -> None:
@@ -160,6 +160,10 @@ class ServerRound(Round):
     def exact(self, number: int) -> SyncDown:
         """The mean as it is."""
         return self._mean.exact(number)
+
+    def result(self) -> list[Tensor | None]:
+        """See `RunningMean.result`."""
+        return self._mean.result()
 
 
 def _itself(shared: Shared) -> SyncUp:

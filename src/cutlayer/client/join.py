@@ -225,6 +225,7 @@ class NetworkClient:
         if self._exchange is not None and isinstance(message, Combine):
             self._combine(event, self._exchange, message)
             return
+        replies = []
         for answer in self.participant.handle(message):
             if self._exchange is not None and isinstance(answer, SyncUp):
                 self._exchange.keep(answer)
@@ -232,11 +233,12 @@ class NetworkClient:
             if self._aggregator is not None and isinstance(answer, (SyncUp, State)):
                 self._aggregator.send(pack(answer))
                 answer = Placeholder(answer.number)
-            self.server.send(event.conversation, pack(answer))
+            replies.append(pack(answer))
             if isinstance(answer, Report):
                 self.done.steps += 1
                 self.done.samples += answer.samples
                 self._on_step(answer.number + 1, self._total)
+        self.server.send(event.conversation, *replies)
 
 
 def join(

@@ -31,8 +31,9 @@ class LocalClients:
     def begin(self, number: int) -> None:
         """See `ClientPool.begin`. All are there, in the state that they have."""
 
-    def admit_newcomers(self, number: int) -> None:
+    def admit_newcomers(self, number: int) -> Sequence[int]:
         """See `ClientPool.admit_newcomers`. Nobody leaves or comes back."""
+        return ()
 
     def evaluator(self) -> tuple[int, int]:
         """See `ClientPool.evaluator`."""

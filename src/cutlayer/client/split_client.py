@@ -27,6 +27,7 @@ from cutlayer.split.tensors import elements, flat, floats, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
+    GRADIENTS,
     Ask,
     BeginStep,
     Evaluate,
@@ -188,7 +189,7 @@ class SplitClient:
         with undisturbed():
             self.half.backward(gradient)
         share = step.begin.share
-        if share != Share.GRADIENTS:
+        if share not in GRADIENTS:
             self.half.step(step.begin.lr)
         answers: list[Message] = []
         done = perf_counter()
@@ -269,7 +270,7 @@ class SplitClient:
         return SyncUp(number, first + second, share, len(first))
 
     def _vector(self, share: Share) -> Tensor:
-        if share == Share.GRADIENTS:
+        if share in GRADIENTS:
             return self.half.gradient_vector()
         return self.half.differences() if share == Share.DIFFERENCES else self.half.weight_vector()
 

@@ -30,7 +30,8 @@ from cutlayer.rates.scheduled import fixed_or_scheduled
 _ADDED: dict[str, dict[str, Any]] = {
     "model": {"blocks": None, "heads": None, "patch": None},
     "data": {"target": None, "features": None, "tokens": "characters", "context": 128, "classes": None},
-    "train": {"share_differences": False, "accumulate": 1, "clip_gradient": 0.0, "precision": "float32"},
+    "train": {"share_differences": False, "accumulate": 1, "clip_gradient": 0.0, "precision": "float32"}
+    | {"clients_per_step": 0},
     "codec": {"tensors": {}},
 }
 
@@ -71,6 +72,8 @@ class Config(Section):
             )
         if train.share_differences and train.aggregation != "server":
             raise ValueError("train.share_differences: needs aggregation = server")
+        if train.clients_per_step:
+            self._sample_fits()
         lossy = self.codec.sync not in ("none", "dense")
         if train.aggregation == "allreduce" and lossy:
             raise ValueError(
@@ -108,6 +111,23 @@ class Config(Section):
         if self.codec.rate != "fixed":
             self._rate_fits()
         return self
+
+    def _sample_fits(self) -> None:
+        train, name = self.train, "train.clients_per_step"
+        if train.clients_per_step > train.clients:
+            raise ValueError(f"{name}: {train.clients_per_step} of {train.clients} clients cannot take part")
+        if train.mode == "relay":
+            raise ValueError(f"{name}: in mode relay one client takes part at a time anyway; leave it out")
+        if train.aggregation != "server":
+            raise ValueError(
+                f"{name}: the server keeps the clients' half for those who are asked next, so it has to "
+                "average; use train.aggregation = server"
+            )
+        if self.codec.follows_link:
+            raise ValueError(
+                f"{name}: clients keep nothing between rounds, also no measurements of their links; use "
+                "codec.rate = fixed or until:..."
+            )
 
     def _rate_fits(self) -> None:
         if self.codec.up == "none":

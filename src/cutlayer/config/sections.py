@@ -154,6 +154,8 @@ class TrainConfig(Section):
     """How training goes. Batches are per client."""
 
     clients: Count = 10
+    clients_per_step: Natural = 0
+    """How many clients take part at a time, drawn anew for each step or round (`sync`). 0: all."""
     mode: Literal["parallel", "sequential", "relay", "u-shaped"] = "parallel"
     epochs: Count = 10
     batch_size: Count = 32

@@ -22,6 +22,7 @@ from cutlayer.errors import CutlayerError, FileError, MessageError
 from cutlayer.seeds import derive
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
+    GRADIENTS,
     Ask,
     BeginStep,
     Evaluate,
@@ -134,7 +135,7 @@ class DeviceClient:
         decoded = perf_counter()
         self.half.backward(gradient)
         share = step.begin.share
-        if share != Share.GRADIENTS:
+        if share not in GRADIENTS:
             self.half.step(step.begin.lr)
         done = perf_counter()
         answers: list[Message] = []
@@ -159,8 +160,7 @@ class DeviceClient:
         """What is asked for, under the sync codec; outside of a step as it is, for exact evaluation."""
         first, second = b"", b""
         if share != Share.BUFFERS:
-            gradients = share == Share.GRADIENTS
-            vector = self.half.gradient_vector() if gradients else flatten(self.half.weights)
+            vector = self.half.gradient_vector() if share in GRADIENTS else flatten(self.half.weights)
             if begin is None or not vector.size:
                 first = _plain(vector)
             elif self.feedback is not None:

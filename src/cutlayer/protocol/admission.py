@@ -146,10 +146,21 @@ class Fits:
     those who are there count, and others may come again later. Who was ready and has left has no vote.
     """
 
-    def __init__(self, config: Config, spec: DataSpec | None = None, *, evaluator: bool = True) -> None:
-        """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part."""
+    def __init__(
+        self,
+        config: Config,
+        spec: DataSpec | None = None,
+        *,
+        evaluator: bool = True,
+        elastic: bool = False,
+    ) -> None:
+        """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part.
+
+        `elastic`: clients may come of whom nothing was known when the run began.
+        """
         self._config = config
         self._evaluator = evaluator
+        self._elastic = elastic
         self._spec = spec
         self._votes: dict[int, _Form] = {}
         self._ready: set[int] = set()
@@ -164,12 +175,17 @@ class Fits:
         self._check(client, spec, ready)
         form = _Form.of(spec)
         if self._spec is None:
-            return self._vote(client, form, {c: _Form.of(data_spec_of([r])) for c, r in others.items()})
+            # Whoever is there has been here. To read each again for each who comes takes too long for many.
+            known = {
+                c: self._votes[c] if c in self._ready and c in self._votes else _Form.of(data_spec_of([r]))
+                for c, r in others.items()
+            }
+            return self._vote(client, form, known)
         settled = _Form.of(self._spec)
         if form != settled:
             raise RefusedError(_misfit(client, form, settled, "the run's"))
         before = self._spec.samples[client]
-        if before != ready.samples:
+        if before != ready.samples and not (self._elastic and before == 0):
             raise RefusedError(
                 f"client {client} has {ready.samples} samples, but had {before} when the run began; "
                 "give it the same data, or start a new run"

@@ -160,8 +160,8 @@ def target_of(form: DataForm) -> Target:
     return Target("integers", target.shape, 2 if bits else target.values, bits, sequence)
 
 
-def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
-    """All steps of a run whose clients have so many samples."""
+def make_plan(train: TrainConfig, samples: Sequence[int], seed: int = 0) -> Plan:
+    """All steps of a run whose clients have so many samples. `seed` draws those who take part."""
     lr = LearningRate(
         train.lr,
         train.epochs,
@@ -180,6 +180,8 @@ def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
         sync=train.sync,
         drop_last=train.drop_last,
         differences=train.share_differences,
+        clients_per_step=train.clients_per_step,
+        seed=seed,
     )
 
 

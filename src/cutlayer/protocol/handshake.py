@@ -61,8 +61,11 @@ def describe(data: FederatedData, client: int, settings: str) -> Any:
 
 
 def data_spec_of(clients: Sequence[Any]) -> DataSpec:
-    """The data of a run from what all clients told of theirs. The first one's statistics count for all."""
-    first = clients[0]
+    """The data of a run from what all clients told of theirs; None for those who are not there yet.
+
+    The first one's statistics count for all.
+    """
+    first = next(ready for ready in clients if ready is not None)
     return DataSpec(
         name=first.name,
         shape=tuple(first.shape),
@@ -73,7 +76,7 @@ def data_spec_of(clients: Sequence[Any]) -> DataSpec:
         mean=tuple(first.mean),
         std=tuple(first.std),
         size=first.size or None,
-        samples=tuple(ready.samples for ready in clients),
+        samples=tuple(0 if ready is None else ready.samples for ready in clients),
         inputs=tuple(map(_tensor_form, first.inputs)),
         container=first.container or "tensor",
         target=_tensor_form(first.target) if first.HasField("target") else None,

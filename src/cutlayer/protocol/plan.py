@@ -4,6 +4,9 @@ An epoch shows every client its own samples once. In all modes but relay a step 
 client, and clients whose batches have run out sit out the epoch's remaining steps: means are then over
 those that take part. In relay a step is one batch of one client, and clients take their turns of one step
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
+
+With `clients_per_step`, only a sample of the clients takes part. It is drawn anew when clients have shared
+what they learned: a round is one step, K steps or an epoch, as `sync` says.
 """
 
 import itertools
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cutlayer.data.sampler import steps_per_epoch
+from cutlayer.protocol.client_sampling import sample_clients
 from cutlayer.wire.messages.types import Share
 
 Mode = Literal["parallel", "sequential", "relay", "u-shaped"]
@@ -121,23 +125,50 @@ class Plan:
         sync: Sync = "step",
         drop_last: bool = False,
         differences: bool = False,
+        clients_per_step: int = 0,
+        seed: int = 0,
     ) -> None:
-        """`differences`: weights are shared as differences to their last mean."""
-        self.samples = tuple(samples)
+        """`differences`: weights are shared as differences to their last mean.
+
+        `clients_per_step`: so many clients take part at most, drawn with the `seed` of the run; 0 for all.
+        """
+        self.samples = list(samples)
         self.mode = mode
         self.sync = sync
         self.epochs = epochs
         self.relay = mode == "relay"
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
+        self.clients_per_step = clients_per_step
+        self._seed = seed
         self._batch_size = batch_size
+        self._drop_last = drop_last
         self._lr = lr
         self._weights = Share.DIFFERENCES if differences else Share.WEIGHTS
         self._relayed = self._relay_order() if self.relay else _Relayed()
         self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
 
-    def at(self, number: int) -> Step:
-        """The step of that number."""
+    def round(self, number: int) -> tuple[int, int]:
+        """The round that a step belongs to, and the number of the round's first step."""
+        length = 1 if self.sync == "step" else self.steps_per_epoch if self.sync == "epoch" else self.sync
+        return number // length, number - number % length
+
+    def sampled(self, number: int, among: Collection[int] | None = None) -> tuple[int, ...]:
+        """The clients that take part in the round which begins with this step: of all, or of those given."""
+        step = number % self.steps_per_epoch
+        known = range(len(self.samples)) if among is None else among
+        able = [client for client in known if step < self.batches[client]]
+        return sample_clients(self._seed, self.round(number)[0], able, self.clients_per_step)
+
+    def join(self, client: int, samples: int) -> None:
+        """A client that was not there when the run began has so many samples. Epochs stay as they are."""
+        self.samples[client] = samples
+        self.batches[client] = min(
+            self.steps_per_epoch, steps_per_epoch(samples, self._batch_size, self._drop_last)
+        )
+
+    def at(self, number: int, taking_part: Collection[int] | None = None) -> Step:
+        """The step of that number. `taking_part`: whom the round has, where not all clients take part."""
         epoch, step = divmod(number, self.steps_per_epoch)
         last = step == self.steps_per_epoch - 1
         lr = self._lr.at(epoch, step, self.steps_per_epoch)
@@ -147,15 +178,18 @@ class Plan:
             share = Share.NOTHING if heir == client else Share.WEIGHTS
             sizes = (self._size(client, own),)
             return Step(number, epoch, own, lr, (client,), sizes, share, last, heir)
-        clients = tuple(c for c, batches in enumerate(self.batches) if step < batches)
+        if taking_part is None and self.clients_per_step:
+            taking_part = self.sampled(self.round(number)[1])
+        everybody = range(len(self.samples)) if taking_part is None else taking_part
+        clients = tuple(c for c in everybody if step < self.batches[c])
         samples = tuple(self._size(client, step) for client in clients)
         return Step(number, epoch, step, lr, clients, samples, self._share(number, last), last)
 
     def _share(self, number: int, last: bool) -> Share:
-        if len(self.samples) == 1:
+        if len(self.samples) == 1 and not self.clients_per_step:
             return Share.NOTHING  # there is nobody to share with
         if self.sync == "step":
-            return Share.GRADIENTS
+            return Share.UPDATE if self.clients_per_step else Share.GRADIENTS
         due = last if self.sync == "epoch" else (number + 1) % self.sync == 0
         return self._weights if due else Share.NOTHING
 

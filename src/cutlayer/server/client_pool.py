@@ -1,6 +1,6 @@
 """What a run needs of its clients beside their messages, whether they are in this process or elsewhere."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
@@ -23,8 +23,8 @@ class ClientPool(Protocol):
     def begin(self, number: int) -> None:
         """A stretch of training begins after `number` steps, with every client in the state that it had."""
 
-    def admit_newcomers(self, number: int) -> None:
-        """Let those in who have come back, before the step of that number."""
+    def admit_newcomers(self, number: int) -> Sequence[int]:
+        """Let those in who have come back, before the step of that number; who they are."""
 
     def evaluator(self) -> tuple[int, int] | None:
         """A client that has a test set, and how many samples; None if nobody who has one is there."""

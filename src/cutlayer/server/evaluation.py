@@ -59,8 +59,15 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
 
 def average_clients(server: SplitServer) -> Round:
     """The clients' model as it is now: the mean of what they hold, to be delivered."""
-    plan, transport = server.plan, server.transport
-    if plan.relay:
+    plan, transport, rounds = server.plan, server.transport, server.rounds
+    if rounds is not None and rounds.between(server.number):
+        kept = server.aggregation.round([1])
+        kept.add(0, rounds.model(server.number, server.codecs))
+        return kept
+    if rounds is not None:
+        rounds.send_unsent(server.number)
+        clients, share = list(rounds.clients), Share.WEIGHTS
+    elif plan.relay:
         clients, share = [server.holder], Share.WEIGHTS
     else:
         clients = list(transport.members())

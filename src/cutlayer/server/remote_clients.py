@@ -18,6 +18,7 @@ from cutlayer.aggregation.orders import Orders
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import AbsentError, RollbackError
 from cutlayer.protocol.boundary import Agreed, Boundary
+from cutlayer.protocol.plan import Plan
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.server.client_states import ClientStates, common
@@ -45,12 +46,14 @@ class RemoteClients:
         largest_message: int,
         orders: Orders | None = None,
         among_clients: bool = False,
+        plan: Plan | None = None,
     ) -> None:
         """`make_half` builds a client's half as clients do, to read their states.
 
         `shared_model`: all hold the same weights at every step. `own_states`: each has something of its own
         beside them. `orders` go to an aggregator that runs alone and keeps what clients learn;
-        `among_clients`: nothing that they share comes here.
+        `among_clients`: nothing that they share comes here. `plan`: clients keep nothing between rounds, and
+        may join at any time; the plan is told.
         """
         self.data_spec = data_spec
         self.transport = transport
@@ -69,6 +72,7 @@ class RemoteClients:
         self._largest_message = largest_message
         self._orders = orders
         self._among_clients = among_clients
+        self._plan = plan
         self._restored: dict[int, bytes] = {}
 
     def begin(self, number: int) -> None:
@@ -83,6 +87,11 @@ class RemoteClients:
         }
         if self._among_clients:
             welcome["meeting"] = self.transport.rendezvous()
+        if self._plan is not None:
+            for client in self.transport.newcomers():
+                self._join(self._plan, client)
+            self.transport.begin(number, era, largest_message=self._largest_message, **welcome)
+            return
         self.transport.begin(number, era, largest_message=self._largest_message, **welcome)
         with self.transport.meter.apart():
             for client in self.transport.members() if number else ():
@@ -92,18 +101,35 @@ class RemoteClients:
                     self.transport.send(client, State(number, self._restored[client]))
         self._restored = {}
 
-    def admit_newcomers(self, number: int) -> None:
-        """See `ClientPool.admit_newcomers`. They get the state of those who are there."""
-        for client in self.transport.newcomers():
+    def admit_newcomers(self, number: int) -> Sequence[int]:
+        """See `ClientPool.admit_newcomers`. They get the state of those who are there, if they need it."""
+        if self._plan is not None and self._plan.round(number)[1] == number:
+            self.transport.let_go()
+        newcomers = self.transport.newcomers()
+        if self._plan is not None:
+            for client in newcomers:
+                self._join(self._plan, client)
+                self.transport.admit(client, number)
+            return newcomers
+        for client in newcomers:
             with self.transport.meter.apart():
                 state = self._present_state(number)
                 if state is None:
-                    return
+                    return ()
                 self._tests[client] = self.transport.test_samples(client)
                 self.transport.admit(client, number)
                 if number:
                     self.transport.send(client, State(number, to_bytes(common(state))))
             self.transport.note(f"{self.transport.label(client)} is back at step {number}")
+        return newcomers
+
+    def _join(self, plan: Plan, client: int) -> None:
+        """Take down what a client has said of its data, if it was not there when the run began."""
+        ready = self.transport.ready_of(client)
+        if ready is not None:
+            self._tests[client] = int(ready.test_samples)
+            if not plan.samples[client]:
+                plan.join(client, int(ready.samples))
 
     def _present_state(self, number: int) -> dict[str, Tensor] | None:
         """What the first member that answers as it should has learned; None if none does in time."""

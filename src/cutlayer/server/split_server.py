@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from cutlayer.aggregation.base import Aggregation, HandsOver
+from cutlayer.aggregation.at_server import ServerRound
+from cutlayer.aggregation.base import Aggregation, HandsOver, Round
 from cutlayer.errors import DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
@@ -19,6 +20,7 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.results import StepResult
+from cutlayer.server.sampled_rounds import SampledRounds
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
@@ -26,7 +28,7 @@ from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
 from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
-from cutlayer.wire.messages.types import BeginStep, Share
+from cutlayer.wire.messages.types import GRADIENTS, BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
 
 _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
@@ -50,7 +52,9 @@ class SplitServer:
         links: Sequence[Link] = (),
         note_rates: bool = False,
         agreed: Agreed | None = None,
+        rounds: SampledRounds | None = None,
     ) -> None:
+        """`rounds`: only a sample of the clients takes part in each round."""
         self.half = half
         self.plan = plan
         self.task = task
@@ -58,6 +62,7 @@ class SplitServer:
         self.clients = clients
         self.transport = transport = clients.transport
         self.aggregation = aggregation
+        self.rounds = rounds
         self.timeline = Timeline(*links)
         agreed = agreed or Agreed()
         self.boundary = Boundary(transport, codecs, agreed, task, aggregation.shares)
@@ -100,12 +105,16 @@ class SplitServer:
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
         if not self.transport.patient:
-            self.clients.admit_newcomers(self.number)
-        step = self.plan.at(self.number)
+            newcomers = self.clients.admit_newcomers(self.number)
+            if self.rounds is not None:
+                self.rounds.joined(newcomers)
         before = self.transport.meter.snapshot()
         self.timeline.begin(phases=3 if self.plan.mode == "u-shaped" else 2)
+        step, size = (
+            (self.plan.at(self.number), 0) if self.rounds is None else self.rounds.begin_step(self.number)
+        )
         try:
-            result = self._run(step)
+            result = self._run(step, size)
         except NonFiniteError as error:
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: {error}", step.number
@@ -124,8 +133,14 @@ class SplitServer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in server_state(self.half).items()}
-        tensors |= self.clients.state(self.number)
+        rounds: dict[str, Any] = {}
+        if self.rounds is None:
+            tensors |= self.clients.state(self.number)
+        else:
+            found, about = self.rounds.state(self.number, self.boundary)
+            tensors, rounds = tensors | found, {"round": about}
         return tensors | self.aggregation.state(), {
+            **rounds,
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
             "holder": self.holder,
@@ -135,7 +150,10 @@ class SplitServer:
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
-        self.clients.restore(tensors, int(state["number"]))
+        if self.rounds is None:
+            self.clients.restore(tensors, int(state["number"]))
+        else:
+            self.rounds.restore(tensors, state.get("round", {}), int(state["number"]))
         restore_server(self.half, under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
@@ -144,21 +162,26 @@ class SplitServer:
         self.transport.meter.restore(state["meter"])
         self.timeline.clock.restore(state["clock"])
 
-    def _run(self, step: Step) -> StepResult:
+    def _run(self, step: Step, size: int) -> StepResult:
+        """The step, before which the round's clients got `size` bytes each."""
         if not self.transport.patient:
-            step = step.only(self.transport.members())
+            step = step.only(set(self.transport.members()))
         begin = BeginStep(step.number, step.epoch, step.step, step.lr, step.share)
         for client in step.clients:
-            self.timeline.begun(client, begin.size + self._down.pop(client, 0))
+            self.timeline.begun(client, begin.size + size + self._down.pop(client, 0))
         io = StepIO(self._parties, step, self.trained)
+        if size:
+            self._count_raw_down(io, len(step.clients), Share.WEIGHTS)
         self.transport.announce(step.clients, begin)
         try:
+            if not step.clients:
+                raise NobodyError
             step, losses = self._mode(self._work, io, step)
         except NobodyError:
             step, losses = step.only(()), []
         self.timeline.advance()
         ended = io.collect(step, wait=True)
-        if step.share in _WEIGHTS or (step.share == Share.GRADIENTS and ended.clients):
+        if step.share in _WEIGHTS or (step.share in GRADIENTS and ended.clients):
             self._synchronise(io, ended)
         self.timeline.end()
         step, losses = (step, losses) if losses else (ended, [report.loss for report in io.reports])
@@ -191,6 +214,11 @@ class SplitServer:
             for client in samples:
                 with self.timeline.server("sync"), self.boundary.blame(client):
                     mean.add(client, io.weights.pop(client))
+        if self.rounds is not None:
+            self.trained.clear()
+            with self.timeline.server("sync"):
+                self.rounds.update(_made_here(mean), step)
+            return
         everybody = range(len(self.plan.samples))
         with self.timeline.server("sync"):
             size = mean.deliver(step, everybody)
@@ -208,3 +236,9 @@ class SplitServer:
 
     def _count_raw_down(self, io: StepIO, recipients: int, share: Share) -> None:
         io.count_raw(Direction.DOWN, Kind.SYNC, recipients * self.aggregation.raw_bytes(share))
+
+
+def _made_here(mean: Round) -> ServerRound:
+    if not isinstance(mean, ServerRound):
+        raise TypeError("rounds with a sample of the clients need the server to average")
+    return mean

@@ -22,7 +22,7 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.tensors import Tensors, elements, floats, has_integers, raw_bytes
-from cutlayer.wire.messages.types import Ask, Gradient, Report, Share, Smashed
+from cutlayer.wire.messages.types import GRADIENTS, Ask, Gradient, Report, Share, Smashed
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.transport import Transport
 
@@ -117,7 +117,7 @@ class StepIO:
                 return step
             shared, report = self._end(step, client)
             self.reports.append(report)
-            if step.share == Share.GRADIENTS and shared is not None:
+            if step.share in GRADIENTS and shared is not None:
                 with self._timeline.server("sync"), self._boundary.blame(client):
                     self.gradients.add(client, shared)
             elif shared is not None:
@@ -126,7 +126,7 @@ class StepIO:
 
     def ask_missing(self, step: Step, samples: dict[int, int]) -> dict[int, int]:
         """Ask those for their weights who sat this step out. The samples of those who are in the mean."""
-        members = self._transport.members()
+        members = set(self._transport.members())
         asked = [c for c in samples if c not in self.weights and (self._transport.patient or c in members)]
         if self._transport.patient:
             for client in asked:
@@ -210,7 +210,7 @@ class StepIO:
         step = step.only(ended)
         self.reports = [report for _, report in ended.values()]
         self.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
-        if step.share == Share.GRADIENTS:
+        if step.share in GRADIENTS:
             self.gradients = self._parties.aggregation.round(step.samples)
             for client, shared in self.weights.items():
                 self.gradients.add(client, shared)

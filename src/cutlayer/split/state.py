@@ -92,7 +92,10 @@ def load_half(
                     f"{name} has shape {list(saved.shape)} in the checkpoint and {list(tensor.shape)} in "
                     "the model"
                 )
-            tensor.copy_(saved)
+            # In one process clients share weights, and another may be between forward and backward: autograd
+            # takes any write for a change.
+            if tensor.device != saved.device or not torch.equal(tensor, saved):
+                tensor.copy_(saved)
     if optimizer is None:
         return
     optimizer.state.clear()

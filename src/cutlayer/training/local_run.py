@@ -37,7 +37,7 @@ from cutlayer.split import Part
 from cutlayer.split.tensors import to_device
 from cutlayer.split.vectors import assign, device_of
 from cutlayer.tasks import ANY_TASK, Task
-from cutlayer.training.build import make_mean_rule
+from cutlayer.training.build import make_mean_rule, make_rounds
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
 
@@ -140,9 +140,10 @@ def local_run(
         len(data.test),
     )
     codecs = make_codecs(config, vector_sizes(halves[0]))
+    plan = make_plan(config.train, [len(part) for part in data.parts], config.seed)
     server = SplitServer(
         make_server(config, parts, task, given=objects.make_optimizer),
-        make_plan(config.train, [len(part) for part in data.parts]),
+        plan,
         task,
         codecs,
         clients,
@@ -153,6 +154,7 @@ def local_run(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=Agreed(clip_smashed=config.robust.clip_smashed),
+        rounds=make_rounds(config, parts, plan, clients.transport, objects),
     )
     return LocalRun(server, clients, config, data, whole)
 

@@ -39,6 +39,7 @@ from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
 from cutlayer.seeding import undisturbed
+from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
@@ -48,7 +49,7 @@ from cutlayer.split.tensors import call, to_device
 from cutlayer.split.vectors import device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
-from cutlayer.training.build import build_trainer, make_mean_rule
+from cutlayer.training.build import build_trainer, make_mean_rule, make_rounds
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
@@ -80,14 +81,18 @@ def serve(
     resolve_device(config.train.device)  # before clients are waited for
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
-    fits = Fits(config, earlier)
+    elastic = listening.policy.elastic
+    fits = Fits(config, earlier, elastic=elastic)
+    names = listening.clients(SPLIT_SERVER)
+    if elastic:
+        names = read_names(directory, resume, names, config.train.clients)
     with interrupt or Interrupt() as interrupt:
         transport = GrpcTransport(
             config.train.clients,
             listening.policy,
             listening.limits,
             check=fits,
-            names=listening.clients(SPLIT_SERVER),
+            names=names,
             note=shown.note,
             interrupted=lambda: interrupt.requested,
         )
@@ -111,6 +116,7 @@ def serve(
                 listeners=(
                     *listeners,
                     *(() if listening.metrics is None else (_Counted(listening.metrics),)),
+                    *((NamesFile(directory, lambda: transport.names),) if elastic else ()),
                 ),
             )
             try:
@@ -147,7 +153,7 @@ def remote_server(
         state=StateForm.of(half),
         loss_at_client=config.train.mode == "u-shaped",
     )
-    plan = make_plan(config.train, spec.samples)
+    plan = make_plan(config.train, spec.samples, config.seed)
     pool = RemoteClients(
         transport,
         spec,
@@ -162,6 +168,7 @@ def remote_server(
         largest_message=_largest_message(config, codecs, half, task),
         orders=orders,
         among_clients=config.train.aggregation != "server",
+        plan=plan if config.train.clients_per_step else None,
     )
     return SplitServer(
         make_server(config, parts, task, guarded=True, given=given),
@@ -176,6 +183,7 @@ def remote_server(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=agreed,
+        rounds=make_rounds(config, parts, plan, transport, objects),
     )
 
 
@@ -240,7 +248,7 @@ def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec |
     """How many clients have to be there for the run to begin or to go on; None for all."""
     steps = checkpoint.steps(directory / "checkpoints") if earlier is not None else []
     if earlier is None or not steps:
-        return None
+        return policy.quorum if policy.elastic else None
     if steps[-1] >= make_plan(config.train, earlier.samples).total:
         return 0
     return policy.quorum if policy.straggler == "drop" else None
@@ -249,8 +257,15 @@ def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec |
 def _check(config: Config, listening: Listening) -> None:
     if config.train.track_bias:
         raise ConfigError("train.track_bias needs all clients' data in one process: use `cutlayer train`")
-    check_names(config, listening)
     clients, policy = config.train.clients, listening.policy
+    check_elastic(policy, config.train.clients_per_step)
+    if not policy.elastic:
+        check_names(config, listening)
+    if config.train.clients_per_step and listening.aggregator is not None:
+        raise ConfigError(
+            "train.clients_per_step: the server keeps the clients' half for those who are asked next; leave "
+            "out --aggregator"
+        )
     if policy.straggler == "drop" and listening.aggregator is not None:
         raise ConfigError("an aggregator that runs alone needs every client: use --straggler wait")
     if config.train.aggregation != "server":

@@ -12,6 +12,8 @@ _NEWEST = 0.3
 class Activity:
     """One client's activity. Whoever calls holds the lock of the membership."""
 
+    __slots__ = ("_answer", "_asked", "_awaited", "_down", "_seen", "_up")
+
     def __init__(self) -> None:
         self._seen: float | None = None
         self._asked: float | None = None

@@ -32,6 +32,11 @@ class Loopback:
         for client in clients:
             self._inbox[client].append(self._serialize(message, Direction.DOWN, client))
 
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        """See `Transport.tell`. Clients act on it at once."""
+        for client in clients:
+            self.send(client, message)
+
     def send(self, client: int, message: Message) -> None:
         """See `Transport.send`. The client acts on it at once."""
         self._inbox[client].append(self._serialize(message, Direction.DOWN, client))
@@ -52,6 +57,10 @@ class Loopback:
     def members(self) -> tuple[int, ...]:
         """See `Transport.members`."""
         return tuple(range(len(self._clients)))
+
+    def reachable(self) -> tuple[int, ...]:
+        """See `Transport.reachable`."""
+        return self.members()
 
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """See `Transport.present`."""

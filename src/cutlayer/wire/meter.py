@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any
@@ -29,6 +29,8 @@ class Direction(StrEnum):
 
 
 Snapshot = dict[str, int]
+# Looked up for every message, and words are as good as members: both have the same hash.
+_KEYS = {(direction, kind): f"{direction}/{kind}" for direction in Direction for kind in Kind}
 
 
 class Meter:
@@ -55,15 +57,31 @@ class Meter:
         """Count bytes that were sent. Leave `client` out for traffic that belongs to none of them."""
         if nbytes < 0:
             raise InputError(f"{nbytes} bytes cannot have been sent")
-        key = f"{Direction(direction)}/{Kind(kind)}"
+        key = _KEYS[direction, kind]
         with self._lock:
-            for counts in (self._counts.setdefault(client, {}), self._total):
-                counts[key] = counts.get(key, 0) + nbytes
+            counts = self._counts.get(client)
+            if counts is None:
+                counts = self._counts[client] = {}
+            counts[key] = counts.get(key, 0) + nbytes
+            self._total[key] = self._total.get(key, 0) + nbytes
 
     def add_all(self, sizes: Mapping[Kind, int], direction: Direction, client: int | None = None) -> None:
         """Count a message that carries several kinds."""
         for kind, nbytes in sizes.items():
             self.add(kind, direction, nbytes, client)
+
+    def add_each(self, sizes: Mapping[Kind, int], direction: Direction, clients: Sequence[int]) -> None:
+        """Count a message that goes to each of these clients."""
+        with self._lock:
+            for kind, nbytes in sizes.items():
+                key = _KEYS[direction, kind]
+                for client in clients:
+                    counts = self._counts.get(client)
+                    if counts is None:
+                        counts = self._counts[client] = {}
+                    counts[key] = counts.get(key, 0) + nbytes
+                if clients:
+                    self._total[key] = self._total.get(key, 0) + nbytes * len(clients)
 
     @contextmanager
     def apart(self) -> Iterator[Meter]:

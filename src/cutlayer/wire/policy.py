@@ -15,6 +15,8 @@ class Policy:
     """Drop: seconds that a step waits for its clients."""
     quorum: int = 1
     """Drop: clients that have to be left for the run to go on, whatever the deadline."""
+    elastic: bool = False
+    """Drop: clients may join and leave at any time, and the run begins when its quorum is there."""
 
     def __post_init__(self) -> None:
         if not self.deadline > 0:

@@ -31,6 +31,9 @@ class Transport(Protocol):
         In one process each begins only when its answer is asked for, which keeps memory small.
         """
 
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        """Send one message to many clients that need not answer. It may go out with the next one to each."""
+
     def send(self, client: int, message: Message) -> None:
         """Send a message to one client."""
 
@@ -42,6 +45,9 @@ class Transport(Protocol):
 
     def members(self) -> tuple[int, ...]:
         """The clients that take part at the moment."""
+
+    def reachable(self) -> tuple[int, ...]:
+        """Those of them that have a connection now."""
 
     def present(self, clients: Sequence[int], messages: int, at_least: int | None = None) -> tuple[int, ...]:
         """Those from whom so many messages are there, or will be if the transport is patient.

@@ -1,14 +1,16 @@
 """Who takes part in a step, and who is let go: the hub without a network."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
-from cutlayer.errors import ConfigError, RollbackError
+from cutlayer.errors import ConfigError, RefusedError, RollbackError
+from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.base import pack
-from cutlayer.wire.messages.types import Report
+from cutlayer.wire.messages.types import Placeholder, Report
 from cutlayer.wire.policy import Policy
 
 REPORT = memoryview(b"".join(pack(Report(0, 8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))))
@@ -100,3 +102,43 @@ def test_policies_that_make_no_sense() -> None:
     for bad in ({"deadline": 0.0}, {"quorum": 0}):
         with pytest.raises(ConfigError):
             Policy("drop", **bad)
+
+
+@pytest.mark.parametrize(("clients", "alone"), [(50, False), (3, True)])
+def test_what_is_told_goes_out_with_the_next_message(clients: int, alone: bool) -> None:
+    # From fifty clients on; with fewer, they can use the time.
+    found = hub(clients, quorum=1)
+    woken: list[int] = []
+    for peer in found.peers:
+        peer.stream = Stream(lambda function, number=peer.number: woken.append(number))  # type: ignore[misc]
+    found.tell([0, 1], Placeholder(4))
+    assert woken == ([0, 1] if alone else [])
+    found.send(0, Placeholder(5))
+    assert woken == ([0, 1, 0] if alone else [0])
+    # And a moment later by itself, if there is none.
+    background().run(asyncio.sleep(0.1))
+    assert woken == ([0, 1, 0] if alone else [0, 1])
+    for number, kept in ((0, 2), (1, 1)):
+        conversation = found.peers[number].conversation
+        assert conversation is not None
+        assert len(conversation.batch(0, several=True)) == kept
+
+
+def test_a_new_name_gets_the_next_place_of_an_elastic_run_only() -> None:
+    fixed = GrpcTransport(3, names=("ann",))
+    assert fixed.place_of("ann") == 0
+    with pytest.raises(RefusedError, match="'bob' is not among the clients"):
+        fixed.place_of("bob")
+    elastic = GrpcTransport(2, Policy("drop", elastic=True), names=("ann",))
+    assert [elastic.place_of(name) for name in ("bob", "ann", "bob")] == [1, 0, 1]
+    with pytest.raises(RefusedError, match="all 2 places of this run are taken"):
+        elastic.place_of("cat")
+
+
+def test_who_has_no_connection_is_let_go() -> None:
+    found = hub(3, quorum=1)
+    found.peers[1].stream = None
+    assert found.members() == (0, 1, 2)
+    assert found.reachable() == (0, 2)
+    found.let_go()
+    assert found.members() == (0, 2)

@@ -3,7 +3,17 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutlayer.wire.messages.envelope import DOWN, UP, Packet, content_of, opener, seal, to_bytes
+from cutlayer.errors import MessageError
+from cutlayer.wire.messages.envelope import (
+    DOWN,
+    MOST_MESSAGES,
+    UP,
+    Packet,
+    content_of,
+    opener,
+    seal,
+    to_bytes,
+)
 from cutlayer.wire.messages.protobuf import message_class
 
 KINDS = {UP: "Up", DOWN: "Down"}
@@ -24,6 +34,29 @@ def test_the_bytes_are_those_of_protobuf(
     sealed = seal(field, number, received, tuple(parts), more)
     assert sealed == message_class(KINDS[field])(data=data).SerializeToString()
     assert opener(field, KINDS[field])(sealed) == Packet(number, received, memoryview(b"".join(parts)), more)
+
+
+@given(
+    st.sampled_from([UP, DOWN]),
+    NUMBERS,
+    st.binary(max_size=300),
+    st.lists(st.binary(max_size=300), min_size=1, max_size=MOST_MESSAGES - 1),
+)
+def test_several_messages_are_the_bytes_of_protobuf(
+    field: int, number: int, first: bytes, further: list[bytes]
+) -> None:
+    data = message_class("Data")(number=number, received=3, message=first, further=further)
+    sealed = seal(field, number, 3, (first,), further=[(part[:1], part[1:]) for part in further])
+    assert sealed == message_class(KINDS[field])(data=data).SerializeToString()
+    found = opener(field, KINDS[field])(sealed)
+    assert found == Packet(number, 3, memoryview(first), False, tuple(map(memoryview, further)))
+
+
+def test_too_many_messages_at_once_are_not_taken() -> None:
+    # Otherwise millions of empty ones would fit into one.
+    sealed = seal(UP, 1, 0, (b"a",), further=[(b"b",)] * MOST_MESSAGES)
+    with pytest.raises(MessageError, match="more than 16 messages at once"):
+        opener(UP, "Up")(sealed)
 
 
 @given(st.binary(max_size=40), st.integers(0, 60))

@@ -32,12 +32,20 @@ class StragglerOptions:
     quorum: Annotated[
         int, Flag(help="drop: the fewest clients to go on with", rich_help_panel=_STRAGGLERS, min=1)
     ] = 1
+    elastic: Annotated[
+        bool,
+        Flag(
+            "--elastic",
+            help="drop: begin with the quorum; up to --clients may join and leave at any time",
+            rich_help_panel=_STRAGGLERS,
+        ),
+    ] = False
 
     def policy(self) -> Policy:
         """As the server takes it."""
         from cutlayer.wire.policy import Policy
 
-        return Policy(self.straggler, self.deadline, self.quorum)
+        return Policy(self.straggler, self.deadline, self.quorum, self.elastic)
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,9 @@ class RunSettings:
         str | None, Flag(help="shallow, medium, deep or a module's name; for u-shaped two, as a,b")
     ] = None
     clients: Annotated[int | None, Flag(help="number of clients")] = None
+    clients_per_step: Annotated[
+        int | None, Flag(help="how many of them take part at a time, drawn anew; all by default")
+    ] = None
     epochs: Annotated[int | None, Flag(help="passes over the training data")] = None
     batch: Annotated[int | None, Flag(help="batch size of each client")] = None
     lr: Annotated[float | None, Flag(help="learning rate")] = None
@@ -61,6 +64,7 @@ class RunSettings:
             "model.name": self.model,
             "model.cut": tuple(self.cut.split(",")) if self.cut and "," in self.cut else self.cut,
             "train.clients": self.clients,
+            "train.clients_per_step": self.clients_per_step,
             "train.epochs": self.epochs,
             "train.batch_size": self.batch,
             "train.lr": self.lr,

@@ -25,11 +25,11 @@ from cutlayer.errors import CutlayerError, MessageError, NetworkError
 from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
-from cutlayer.wire.grpc.retransmit import Parts, Reliable
+from cutlayer.wire.grpc.retransmit import Reliable, sealed
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import shaped
-from cutlayer.wire.messages.envelope import DOWN, UP, content_of, opener, seal, to_bytes
+from cutlayer.wire.messages.envelope import DOWN, UP, Parts, content_of, opener, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAIN, VERSION, message_class
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.security.credentials import ClientSecurity
@@ -83,16 +83,19 @@ class Connection:
         self._attempt = 0
         self._era = ""
         self._failure: Any = None
+        self._several = False
+        """Whether the server takes several messages in one Data."""
         self._over = False
         self._well = time.monotonic()
         self._background = background()
         self._woken = self._background.run(_event())
         self._task = self._background.start(self._stay())
 
-    def send(self, conversation: Reliable | None, message: Parts) -> None:
-        """Answer within a conversation."""
-        if conversation is not None and conversation is self.conversation:
-            conversation.send(*message)
+    def send(self, conversation: Reliable | None, *messages: Parts) -> None:
+        """Answer within a conversation. What is sent in one call goes out together."""
+        if conversation is not None and conversation is self.conversation and messages:
+            for message in messages:
+                conversation.send(*message)
             self._wake()
 
     def prepared(self, event: Event, ready: Any) -> None:
@@ -170,8 +173,9 @@ class Connection:
             cursor = 0
             if content_of(down) == "resume" and self.conversation is not None:
                 self.conversation.confirm(down.resume.received)
-                cursor = down.resume.received
+                cursor, self._several = down.resume.received, down.resume.takes_several
             elif content_of(down) == "offer":
+                self._several = down.offer.takes_several
                 down = await self._offered(call, down.offer)
                 if content_of(down) != "welcome":
                     return self._goodbye(down)
@@ -195,6 +199,7 @@ class Connection:
             era=self._era,
             received=self.conversation.received if self.conversation else 0,
             link=self._says,
+            takes_several=True,
         )
         if self._claims is not None:
             hello.claims = self._claims
@@ -241,14 +246,12 @@ class Connection:
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
-                    message = conversation.accept(
-                        down.number, down.received, down.message, down.more, _LARGEST
-                    )
+                    messages = list(conversation.accept_all(down, lambda: _LARGEST))
                 except MessageError as error:
                     raise _BrokenError(error) from None
                 self._well = time.monotonic()
                 self._gauge.confirmed(down.received, self._well)
-                if message is not None:
+                for message in messages:
                     self.events.put(Event("data", message, conversation))
         finally:
             writer.cancel()
@@ -267,15 +270,15 @@ class Connection:
                     # Given up here; the server then ends the stream, and the next one begins anew.
                     await call.done_writing()
                     return
-                found = conversation.after(cursor)
-                if found is None:
+                found = conversation.batch(cursor, self._several)
+                if not found:
                     await self._woken.wait()
                     self._woken.clear()
                     continue
-                cursor, length = found.number, sum(map(len, found.parts))
-                sealed = seal(UP, cursor, conversation.received, found.parts, found.more)
+                cursor = found[-1].number
+                data, length = sealed(UP, conversation.received, found)
                 self._gauge.sent(cursor, length, time.monotonic())
-                await write(sealed, length)
+                await write(data, length)
 
     def _goodbye(self, down: Any) -> None:
         """What the server's last word means for this client."""

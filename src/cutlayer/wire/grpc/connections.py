@@ -26,6 +26,9 @@ from cutlayer.wire.limits import Limits
 
 _DESCRIPTORS = Path("/proc/self/fd")
 _EVERY = 0.05
+# How much longer the pause is than a count of descriptors, up to so many seconds; and after how many seconds
+# known connections are looked at again.
+_LISTING, _LONGEST, _AGAIN = 40, 0.2, 1.0
 #: Files that the process needs for other things than connections.
 _RESERVED = 256
 
@@ -48,6 +51,7 @@ class Connections:
         self._known: dict[Peer, int] = {}
         self._seen: dict[int, _Seen] = {}
         self._looks = 0
+        self._looked = 0.0
         self._task: asyncio.Task[None] | None = None
 
     def admitted(self, peer: str) -> None:
@@ -66,15 +70,27 @@ class Connections:
 
     async def _watch(self) -> None:
         while True:
-            began = time.monotonic()
+            began, listed = time.monotonic(), 0.0
             with suppress(OSError):  # no descriptor is free to look with; the next look may have one
                 descriptors = os.listdir(_DESCRIPTORS)  # noqa: PTH208, ten times faster
-                if len(descriptors) > self._unknown or len(self._known) > 2 * self._unknown:
+                listed = time.monotonic() - began
+                if self._suspicious(len(descriptors), began):
                     closed = await asyncio.to_thread(self._look, [int(name) for name in descriptors])
                     if closed:
                         log.event("connections-closed", "warning", number=closed)
-            # However many there are, it takes a third of one processor at most.
-            await asyncio.sleep(max(_EVERY, 2 * (time.monotonic() - began)))
+            # However many there are, it takes a third of one processor at most; a fortieth if all are known.
+            await asyncio.sleep(max(_EVERY, 2 * (time.monotonic() - began), min(_LISTING * listed, _LONGEST)))
+
+    def _suspicious(self, descriptors: int, now: float) -> bool:
+        """Whether there may be too many connections of unknown peers."""
+        if descriptors - len(self._known) > self._unknown or len(self._known) > 2 * self._unknown:
+            self._looked = now
+            return True
+        # Some of the known ones may have left: a look now and then tells.
+        if descriptors > self._unknown and now - self._looked > _AGAIN:
+            self._looked = now
+            return True
+        return False
 
     def _look(self, descriptors: list[int]) -> int:
         """Close what is too much; how many that were."""

@@ -66,6 +66,8 @@ class Membership:
         """Whose message the training thread waits for, if it waits for one client's alone."""
         self._rollback: str | None = None
         """Why all have to go back to the last checkpoint, if they do."""
+        self._failures = False
+        """Whether somebody has said that it cannot go on, and nobody has looked since."""
         self._welcome: dict[str, Any] = {}
         self._largest_backlog = _BACKLOG * self.limits.message
         self._closed = False
@@ -76,6 +78,27 @@ class Membership:
         return f"client {client} ({self.names[client]})" if named else f"client {client}"
 
     # For the thread that trains.
+
+    def place_of(self, name: str) -> int:
+        """The number of the client with this name. In an elastic run a new one gets the next place."""
+        if name in self.names:
+            return self.names.index(name)
+        if not self.policy.elastic:
+            raise RefusedError(f"{name!r} is not among the clients of this run")
+        if len(self.names) >= self.clients:
+            raise RefusedError(
+                f"all {self.clients} places of this run are taken; start it with more --clients"
+            )
+        self.names = (*self.names, name)
+        return len(self.names) - 1
+
+    def let_go(self) -> None:
+        """Whoever has no connection now is no member any more, and is a newcomer when it comes back."""
+        with self.lock:
+            for peer in self.peers:
+                if peer.conversation is not None and peer.stream is None:
+                    self.log("client-gone", peer.number)
+                    peer.retire("AGAIN", "it left")
 
     def begin(
         self, step: int, era: str | None = None, *, largest_message: int | None = None, **welcome: Any
@@ -162,9 +185,18 @@ class Membership:
 
     def test_samples(self, client: int) -> int:
         """How many test samples a client has said that it has."""
+        ready = self.ready_of(client)
+        return 0 if ready is None else int(ready.test_samples)
+
+    def ready_of(self, client: int) -> Any:
+        """What a client that is there has said of its data; None if it has said nothing."""
         with self.lock:
-            ready = self.peers[client].ready
-            return 0 if ready is None else int(ready.test_samples)
+            return self.peers[client].ready
+
+    def reachable(self) -> tuple[int, ...]:
+        """See `Transport.reachable`."""
+        with self.lock:
+            return tuple(p.number for p in self.peers if p.conversation is not None and p.stream is not None)
 
     def expel(self, client: int, reason: str) -> None:
         """Disconnect a client that broke the protocol, and say why."""
@@ -181,7 +213,7 @@ class Membership:
             peer = self.peers[client]
             if peer.conversation is not None and self.patient:
                 self._rollback = f"{self.label(client)} was disconnected: {reason}"
-            peer.spent.append(peer.incarnation)
+            peer.spend()
             peer.incarnation = b""
             peer.retire("EXPELLED", reason)
             self.lock.notify_all()
@@ -221,7 +253,7 @@ class Membership:
         if peer.conversation is not None:
             self._forgot(peer)
         if not known and peer.incarnation:
-            peer.spent.append(peer.incarnation)
+            peer.spend()
         peer.take(stream, hello)
         peer.ready = None
         return False
@@ -262,6 +294,7 @@ class Membership:
     def failed(self, client: int, failure: Any) -> None:
         """A client cannot go on."""
         self.peers[client].failure = failure
+        self._failures = True
         self.lock.notify_all()
 
     def lost(self, client: int, stream: Stream) -> None:

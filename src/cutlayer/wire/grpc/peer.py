@@ -13,6 +13,9 @@ from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.protobuf import message_class
 
+# How many earlier processes of one client are remembered.
+_SPENT = 999
+
 
 class Stream:
     """One connection. `control` goes out before data; after a Goodbye nothing does."""
@@ -23,6 +26,8 @@ class Stream:
         """The number of the last Data message that was written."""
         self.conversation: Reliable | None = None
         self.link: Link | None = None
+        self.takes_several = False
+        """Whether the client takes several messages in one Data."""
         self.woken = asyncio.Event()
         self.ending = asyncio.Event()
         self._wake = wake
@@ -43,7 +48,7 @@ class Stream:
         self._wake(self.ending.set)
 
 
-@dataclass
+@dataclass(slots=True)
 class Peer:
     """One client of the run.
 
@@ -55,12 +60,12 @@ class Peer:
     stream: Stream | None = None
     incarnation: bytes = b""
     attempt: int = 0
-    spent: deque[bytes] = field(default_factory=lambda: deque(maxlen=1000))
+    spent: tuple[bytes, ...] = ()
     """Earlier incarnations. A Hello of theirs is a replay."""
     ready: Any = None
     """What the waiting stream has told about its data."""
     conversation: Reliable | None = None
-    inbox: deque[memoryview] = field(default_factory=deque)
+    inbox: list[memoryview] = field(default_factory=list)
     inbox_bytes: int = 0
     failure: Any = None
     activity: Activity = field(default_factory=Activity)
@@ -77,9 +82,13 @@ class Peer:
 
     def take_message(self) -> memoryview:
         """The oldest of them."""
-        data = self.inbox.popleft()
+        data = self.inbox.pop(0)
         self.inbox_bytes -= len(data)
         return data
+
+    def spend(self) -> None:
+        """Take no Hello of the present incarnation any more."""
+        self.spent = (*self.spent[-_SPENT:], self.incarnation)
 
     def forget_messages(self) -> None:
         """Nothing that has come counts any more."""

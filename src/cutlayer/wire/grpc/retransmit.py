@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from cutlayer.errors import MessageError
+from cutlayer.wire.messages.envelope import MOST_MESSAGES, Packet, Parts, seal
 
-Parts = tuple[bytes | memoryview, ...]
 #: Bytes of a piece.
 PIECE = 16 << 20
 
@@ -67,10 +67,39 @@ class Reliable:
                 self._kept.append(Piece(self._sent, parts, left > 0))
             self._kept_bytes += size
 
-    def after(self, number: int) -> Piece | None:
-        """The first kept piece with a larger number, for whoever writes to the connection."""
+    def batch(self, number: int, several: bool) -> list[Piece]:
+        """The kept pieces with larger numbers that can go out together, the oldest first.
+
+        It is one at most without `several`, or if it is a piece of a large message.
+        """
+        found: list[Piece] = []
+        size = 0
         with self._lock:
-            return next((piece for piece in self._kept if piece.number > number), None)
+            for piece in self._kept:
+                if piece.number <= number:
+                    continue
+                size += sum(map(len, piece.parts))
+                if found and (piece.more or size > PIECE or len(found) == MOST_MESSAGES):
+                    break
+                found.append(piece)
+                if piece.more or not several:
+                    break
+        return found
+
+    def accept_all(self, packet: Packet, most: Callable[[], int]) -> Iterator[memoryview]:
+        """The messages of a packet that are complete now and did not arrive before: see `accept`.
+
+        `most` is asked before each, when those before it have been taken.
+        """
+        if packet.more and packet.further:
+            raise MessageError("a piece of a message together with others")
+        message = self.accept(packet.number, packet.received, packet.message, packet.more, most())
+        if message is not None:
+            yield message
+        for number, further in enumerate(packet.further, packet.number + 1):
+            message = self.accept(number, packet.received, further, False, most())
+            if message is not None:
+                yield message
 
     def accept(
         self, number: int, confirms: int, message: memoryview, more: bool = False, most: int | None = None
@@ -108,6 +137,14 @@ class Reliable:
                 raise MessageError(f"message {number} is confirmed, but only {self._sent} were sent")
             while self._kept and self._kept[0].number <= number:
                 self._kept_bytes -= sum(map(len, self._kept.popleft().parts))
+
+
+def sealed(field: int, received: int, pieces: Sequence[Piece]) -> tuple[bytes, int]:
+    """Pieces that go out together as the bytes of an Up or Down, and how many bytes of them are messages."""
+    first, *others = pieces
+    further = [piece.parts for piece in others]
+    size = sum(len(part) for piece in pieces for part in piece.parts)
+    return seal(field, first.number, received, first.parts, first.more, further), size
 
 
 def _pieces(message: Parts) -> Iterator[Parts]:

@@ -13,13 +13,14 @@ import grpc
 from cutlayer.errors import CutlayerError, MessageError, NotNowError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
+from cutlayer.wire.grpc.retransmit import sealed
 from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.grpc.stream_io import expect, farewell, goodbye, read, write_soon
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Rate
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import Write, shaped
-from cutlayer.wire.messages.envelope import DOWN, UP, content_of, opener, seal, to_bytes
+from cutlayer.wire.messages.envelope import DOWN, UP, content_of, opener, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, VERSION, message_class
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
@@ -55,6 +56,9 @@ class Service:
         self.confirms = confirms
         """Whether to confirm each message when it arrives."""
         self._silent = Silent(transport.limits.strangers)
+        self._watched: dict[Stream, tuple[Any, str | None, int]] = {}
+        """Streams with the credential that they began with, and when it was last looked at."""
+        self._watching: asyncio.Task[None] | None = None
 
     def handler(self) -> Any:
         """What to give to `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -78,12 +82,14 @@ class Service:
         client = await self._greet(context, stream, name)
         if client is None:
             return
-        watching = asyncio.ensure_future(self._watch_credential(context, stream, name, revision))
+        self._watched[stream] = (context, name, revision)
+        if self._watching is None:
+            self._watching = asyncio.ensure_future(self._watch_credentials())
         try:
             if await self._prepare(context, stream, client):
                 await self._converse(context, stream, client)
         finally:
-            watching.cancel()
+            del self._watched[stream]
             with self.transport.lock:
                 self.transport.lost(client, stream)
 
@@ -95,6 +101,7 @@ class Service:
             up = await self._silent.first(context.read(), seconds, host_of(context), name)
             hello = expect(up, "Hello", "hello").hello
             _check_hello(hello)
+            stream.takes_several = hello.takes_several
             stream.link = Link.parse(hello.link or self.link) if hello.link or self.link else None
             with self.transport.lock:
                 client = self._place(hello, name)
@@ -143,7 +150,7 @@ class Service:
     async def _offer_or_resume(self, context: Any, stream: Stream, client: int) -> bool:
         limits = self.transport.limits
         if stream.conversation is not None:
-            resume = message_class("Resume")(received=stream.conversation.received)
+            resume = message_class("Resume")(received=stream.conversation.received, takes_several=True)
             await write_soon(context, message_class("Down")(resume=resume))
             self.transport.log("client-resumed", client)
             return True
@@ -159,29 +166,29 @@ class Service:
         self.transport.log("client-ready", client, samples=ready.samples)
         return True
 
-    async def _watch_credential(self, context: Any, stream: Stream, name: str | None, revision: int) -> None:
-        """End the stream when its credential is revoked."""
-        while True:
+    async def _watch_credentials(self) -> None:
+        """End streams whose credential is revoked, as long as there are streams: one task for all of them."""
+        while self._watched:
             await asyncio.sleep(_LOOK)
-            if (now := self.revision()) == revision:
-                continue
-            revision = now
-            try:
-                valid = self.identify(context) == name
-            except CutlayerError:
-                valid = False
-            if not valid:
-                self._refused("credential", RefusedError(f"the credential of {name} was revoked"))
-                return stream.end("REFUSED", "the credential of this client was revoked")
+            now = self.revision()
+            for stream, (context, name, revision) in list(self._watched.items()):
+                if revision == now:
+                    continue
+                self._watched[stream] = (context, name, now)
+                try:
+                    valid = self.identify(context) == name
+                except CutlayerError:
+                    valid = False
+                if not valid:
+                    self._refused("credential", RefusedError(f"the credential of {name} was revoked"))
+                    stream.end("REFUSED", "the credential of this client was revoked")
+        self._watching = None
 
     def _place(self, hello: Any, name: str | None) -> int:
         """Which client of the run this is: its credential says so, if there are any."""
         peers = self.transport.peers
         if name is not None:
-            names = self.transport.names
-            if name not in names:
-                raise RefusedError(f"{name!r} is not among the clients of this run")
-            return names.index(name)
+            return self.transport.place_of(name)
         if hello.HasField("claims"):
             if hello.claims >= len(peers):
                 raise RefusedError(f"there is no client {hello.claims}; the run has {len(peers)}, from 0")
@@ -202,6 +209,7 @@ class Service:
             digest=self.digest,
             aggregator=self.aggregator,
             link=self.link,
+            takes_several=True,
         )
 
     def _refused(self, kind: str, error: Exception | None, client: int | None = None) -> None:
@@ -251,13 +259,12 @@ class Service:
             return
         if kind != "data" or stream.conversation is None:
             raise MessageError(f"a {kind or 'message without content'} where none is expected")
-        most = self.transport.room(client)
-        message = stream.conversation.accept(up.number, up.received, up.message, up.more, most)
+        for message in stream.conversation.accept_all(up, lambda: self.transport.room(client)):
+            if self.transport.peers[client].conversation is stream.conversation:
+                self.transport.arrived(client, message)
         if self.confirms:
             # At once, and not with the next message down: the client measures its uplink by it.
             stream.say(data=message_class("Data")(received=stream.conversation.received))
-        if message is not None and self.transport.peers[client].conversation is stream.conversation:
-            self.transport.arrived(client, message)
 
     async def _writer(self, write: Write, stream: Stream) -> None:
         while True:
@@ -267,11 +274,10 @@ class Service:
                 if message.WhichOneof("content") == "goodbye":
                     return
             conversation = stream.conversation
-            found = conversation.after(stream.cursor) if conversation else None
-            if conversation is not None and found is not None:
-                sealed = seal(DOWN, found.number, conversation.received, found.parts, found.more)
-                await write(sealed, sum(map(len, found.parts)))
-                stream.cursor = found.number
+            found = conversation.batch(stream.cursor, stream.takes_several) if conversation else None
+            if conversation is not None and found:
+                await write(*sealed(DOWN, conversation.received, found))
+                stream.cursor = found[-1].number
                 continue
             await stream.woken.wait()
             stream.woken.clear()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
+from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
 from cutlayer.wire.limits import Limits
@@ -27,6 +28,10 @@ from cutlayer.wire.policy import Policy
 
 # How often a waiting thread looks whether it was interrupted.
 _GLANCE = 0.2
+# From so many clients on, it is told only every few seconds for whom a run waits.
+_MANY, _TELL = 50, 2.0
+# How long a message waits for the next one to the same client, in seconds.
+_HOLD = 0.02
 # How long a client's word that training diverged waits for that of the others, in seconds.
 _GRACE = 5.0
 _REPORT = TYPES.index(Report)
@@ -53,31 +58,47 @@ class GrpcTransport(Membership):
         self.meter = Meter()
         self._interrupted = interrupted
         self._first_claim: float | None = None
+        self._held: dict[int, Peer] = {}
+        """Clients with a message that goes out with the next one."""
         self.received: set[str] = set()
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
     def assemble(self, needed: int | None = None) -> list[Any]:
         """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None."""
         told: list[int] = []
+        when = -_TELL
+        everybody = len(self.peers) if needed is None else needed
         with self.lock:
             while True:
                 missing = [peer.number for peer in self.peers if not peer.waiting]
-                if len(self.peers) - len(missing) >= (len(self.peers) if needed is None else needed):
+                there = len(self.peers) - len(missing)
+                if there >= everybody:
                     return [peer.ready if peer.waiting else None for peer in self.peers]
-                if missing != told:
-                    told = missing
-                    self.note(f"waiting for {self._list(missing)} of {len(self.peers)}")
+                # Each one that comes, unless hundreds come at once.
+                if missing != told and (len(missing) < _MANY or time.monotonic() - when > _TELL):
+                    told, when = missing, time.monotonic()
+                    self.note(
+                        f"{there} clients of at least {everybody} are there"
+                        if self.policy.elastic
+                        else f"waiting for {self._list(missing)} of {len(self.peers)}"
+                    )
                 self._wait()
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
         """See `Transport.announce`."""
-        data = pack(message)
-        for client in clients:
-            self._send(client, message, data)
+        self._send(clients, message)
+
+    def tell(self, clients: Iterable[int], message: Message) -> None:
+        """See `Transport.tell`. It waits a moment for the next message to each client."""
+        # With few clients, what they do meanwhile is worth more than a message less.
+        hold = len(self.peers) >= _MANY
+        self._send(clients, message, hold)
+        if hold:
+            background().soon(lambda: background().loop.call_later(_HOLD, self._release))
 
     def send(self, client: int, message: Message) -> None:
         """See `Transport.send`."""
-        self._send(client, message, pack(message))
+        self._send((client,), message)
 
     def receive(self, client: int) -> Message:
         """See `Transport.receive`."""
@@ -119,25 +140,33 @@ class GrpcTransport(Membership):
         quorum = self.policy.quorum if at_least is None else at_least
         began = time.monotonic()
         with self.lock:
+            waited = [self.peers[client] for client in clients]
             while True:
-                members = self.members()
-                if len(members) < quorum:
-                    raise RollbackError(f"only {len(members)} clients are left, and the quorum is {quorum}")
-                there = tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
-                missing = [c for c in clients if c in members and c not in there]
-                if not missing:
-                    return there
-                for client in missing:
-                    self.peers[client].activity.awaited()
+                members = len(self.members())
+                if members < quorum:
+                    raise RollbackError(f"only {members} clients are left, and the quorum is {quorum}")
+                waited = [p for p in waited if p.conversation is not None and len(p.inbox) < messages]
+                if not waited:
+                    return tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
+                for peer in waited:
+                    peer.activity.awaited()
                 late = time.monotonic() - began > self.policy.deadline
-                left = len(members) - len(missing)
+                left = members - len(waited)
                 # Those who wait to be let in make up the quorum of the next step, if somebody who is left
                 # can tell them the state.
                 if late and (left >= quorum or (left and left + len(self.newcomers()) >= quorum)):
-                    for client in missing:
-                        self._drop(client)
-                    return there
-                self._wait()
+                    for peer in waited:
+                        self._drop(peer.number)
+                    return tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
+                # One after another: a wake-up for each message of a thousand clients would be a thousand
+                # looks at a thousand clients. Whoever is late is noticed all the same, at the next glance.
+                until = time.monotonic() + _GLANCE
+                while time.monotonic() < until and waited:
+                    first = waited[0]
+                    if first.conversation is None or len(first.inbox) >= messages:
+                        waited.pop(0)
+                        continue
+                    self._wait(first, lone=False)
 
     def fault(self, client: int, error: Exception) -> None:
         """See `Transport.fault`."""
@@ -145,19 +174,37 @@ class GrpcTransport(Membership):
         if self.patient:
             raise RollbackError(f"{self.label(client)} was disconnected: {error}") from error
 
-    def _send(self, client: int, message: Message, data: tuple[bytes, bytes]) -> None:
+    def _send(self, clients: Iterable[int], message: Message, hold: bool = False) -> None:
+        data, size, asks = pack(message), message.size, isinstance(message, _ASKING)
+        sent = []
         with self.lock:
-            peer = self.peers[client]
-            if peer.conversation is None:
-                return
-            peer.conversation.send(*data)
-            peer.activity.sent(message.size, isinstance(message, _ASKING))
-            if peer.stream is not None:
-                peer.stream.wake()
-            if peer.conversation.kept_bytes > self._largest_backlog:
-                self.expel(client, f"more than {self._largest_backlog} bytes that it does not acknowledge")
-                return
-        self.meter.add_all(message.sizes(), Direction.DOWN, client)
+            for client in clients:
+                peer = self.peers[client]
+                conversation = peer.conversation
+                if conversation is None:
+                    continue
+                conversation.send(*data)
+                peer.activity.sent(size, asks)
+                if hold:
+                    self._held[client] = peer
+                elif peer.stream is not None:
+                    self._held.pop(client, None)
+                    peer.stream.wake()
+                if conversation.kept_bytes > self._largest_backlog:
+                    self.expel(
+                        client, f"more than {self._largest_backlog} bytes that it does not acknowledge"
+                    )
+                else:
+                    sent.append(client)
+        self.meter.add_each(message.sizes(), Direction.DOWN, sent)
+
+    def _release(self) -> None:
+        """Let go what has waited for a next message."""
+        with self.lock:
+            for peer in self._held.values():
+                if peer.stream is not None:
+                    peer.stream.wake()
+            self._held.clear()
 
     # Below, the lock is held.
 
@@ -166,11 +213,11 @@ class GrpcTransport(Membership):
         self.log("client-dropped", client, "warning")
         self.peers[client].retire("AGAIN", f"no answer in {self.policy.deadline:g} s")
 
-    def _wait(self, peer: Peer | None = None) -> None:
-        """Let others work for a moment, then look again."""
+    def _wait(self, peer: Peer | None = None, lone: bool = True) -> None:
+        """Let others work for a moment, then look again. `lone`: nothing can go on without this client."""
         self._glance()
         claims = []
-        for one in [peer for peer in self.peers if peer.failure is not None]:
+        for one in [peer for peer in self.peers if peer.failure is not None] if self._failures else ():
             if one.failure.diverged:
                 claims.append(one)
             else:
@@ -180,7 +227,8 @@ class GrpcTransport(Membership):
             self._judge_divergence(claims)
         else:
             self._first_claim = None
-        if self._interrupted() and (peer is None or peer.stream is None):
+            self._failures = False
+        if self._interrupted() and (peer is None or not lone or peer.stream is None):
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
         self._awaited = peer

@@ -125,11 +125,7 @@ async def shaped(
 ) -> Write:
     """What sends messages, no faster than a link would if there is one."""
     if link is None:
-
-        async def send(message: Any, nbytes: int) -> None:
-            await write(message)
-
-        return send
+        return lambda message, nbytes: write(message)
     pacer = Pacer.of(link, direction)
     line = await stack.enter_async_context(DelayLine(pacer, write))
 

@@ -1,6 +1,7 @@
 """A message as bytes: a head (a type byte and fixed little-endian fields), then a body."""
 
 import dataclasses
+import operator
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class Message:
 
     def head(self) -> bytes:
         """The type and the fixed fields."""
-        values = [getattr(self, name) for name in field_names(type(self))]
-        return struct.pack(head_format(type(self)), self.code, *values)
+        layout = layout_of(type(self))
+        return layout.struct.pack(self.code, *layout.values(self))
 
     @property
     def content(self) -> bytes:
@@ -34,7 +35,7 @@ class Message:
     @property
     def size(self) -> int:
         """The bytes that are counted: the body, or the head where there is no body."""
-        return len(self.content) or len(self.head())
+        return len(self.content) or layout_of(type(self)).struct.size
 
     def sizes(self) -> Mapping[Kind, int]:
         """The bytes that are counted, by what they carry."""
@@ -70,17 +71,28 @@ def pack(message: Message) -> tuple[bytes, bytes]:
     return message.head(), message.content
 
 
-def head_format(cls: type[Message]) -> str:
-    """The head of such messages, as `struct` calls it."""
-    return "<BQ" + cls.layout
+class Layout:
+    """How the head of one type of message is packed; made once for each, since a server packs many."""
+
+    def __init__(self, cls: type[Message]) -> None:
+        self.struct = struct.Struct("<BQ" + cls.layout)
+        self.names = tuple(f.name for f in dataclasses.fields(cls) if f.name != "body")
+        """The fields that stand in the head, in order."""
+        # Of a single name, it would give the value and not a tuple.
+        self._get = operator.attrgetter(*self.names)
+
+    def values(self, message: Message) -> tuple[Any, ...]:
+        """What stands in the head, in order."""
+        found: Any = self._get(message)
+        return found if len(self.names) > 1 else (found,)
 
 
-def field_names(cls: type[Message]) -> list[str]:
-    """The fields of such messages that stand in the head, in order."""
-    names = _NAMES.get(cls)
-    if names is None:
-        names = _NAMES[cls] = [f.name for f in dataclasses.fields(cls) if f.name != "body"]
-    return names
+def layout_of(cls: type[Message]) -> Layout:
+    """The layout of such messages."""
+    found = _LAYOUTS.get(cls)
+    if found is None:
+        found = _LAYOUTS[cls] = Layout(cls)
+    return found
 
 
-_NAMES: dict[type[Message], list[str]] = {}
+_LAYOUTS: dict[type[Message], Layout] = {}

@@ -6,7 +6,7 @@ written by hand, the same bytes take one copy. Whatever does not look as we writ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from cutlayer.errors import MessageError
@@ -15,8 +15,11 @@ from cutlayer.wire.text import with_plain_strings
 
 #: Where Data stands in Up and in Down.
 UP, DOWN = 3, 4
-_NUMBER, _RECEIVED, _MESSAGE, _MORE = 0x08, 0x10, 0x1A, b"\x20\x01"
+_NUMBER, _RECEIVED, _MESSAGE, _MORE, _FURTHER = 0x08, 0x10, 0x1A, b"\x20\x01", 0x2A
+#: How many messages one Data carries at most.
+MOST_MESSAGES = 16
 _JSON = frozenset({"settings"})
+Parts = tuple[bytes | memoryview, ...]
 
 
 class Packet(NamedTuple):
@@ -27,22 +30,36 @@ class Packet(NamedTuple):
     message: memoryview
     more: bool = False
     """Whether the message goes on in the next one."""
+    further: tuple[memoryview, ...] = ()
+    """The messages with the next numbers."""
 
 
 def seal(
-    field: int, number: int, received: int, parts: tuple[bytes | memoryview, ...], more: bool = False
+    field: int,
+    number: int,
+    received: int,
+    parts: Parts,
+    more: bool = False,
+    further: Sequence[Parts] = (),
 ) -> bytes:
-    """The bytes of an Up or Down with Data whose message is all parts together, or a piece of one."""
+    """The bytes of an Up or Down with Data whose message is all parts together, or a piece of one.
+
+    `further` are the parts of the messages with the next numbers.
+    """
     size = sum(map(len, parts))
-    tail = _MORE if more else b""
-    inner = b"".join(
-        (
-            bytes((_NUMBER,)) + _varint(number) if number else b"",
-            bytes((_RECEIVED,)) + _varint(received) if received else b"",
-            bytes((_MESSAGE,)) + _varint(size) if size else b"",
-        )
-    )
-    return b"".join((bytes((field << 3 | 2,)), _varint(len(inner) + size + len(tail)), inner, *parts, tail))
+    # A list of all pieces, so that the bytes of messages are copied once.
+    inner: list[bytes | memoryview] = []
+    if number:
+        inner += (b"\x08", _varint(number))
+    if received:
+        inner += (b"\x10", _varint(received))
+    if size:
+        inner += (b"\x1a", _varint(size), *parts)
+    if more:
+        inner.append(_MORE)
+    for next_parts in further:
+        inner += (b"\x2a", _varint(sum(map(len, next_parts))), *next_parts)
+    return b"".join((bytes((field << 3 | 2,)), _varint(sum(map(len, inner))), *inner))
 
 
 def opener(field: int, kind: str) -> Callable[[bytes], Any]:
@@ -56,10 +73,16 @@ def opener(field: int, kind: str) -> Callable[[bytes], Any]:
         message = message_class(kind).FromString(data)
         if message.WhichOneof("content") == "data":
             found = message.data
-            return Packet(found.number, found.received, memoryview(found.message), found.more)
+            if len(found.further) >= MOST_MESSAGES:
+                raise MessageError(f"more than {MOST_MESSAGES} messages at once")
+            further = tuple(memoryview(part) for part in found.further)
+            return Packet(found.number, found.received, memoryview(found.message), found.more, further)
         return with_plain_strings(message, _JSON)
 
     return open_
+
+
+_SMALL = tuple(bytes((value,)) for value in range(0x80))
 
 
 def to_bytes(message: Any) -> bytes:
@@ -93,15 +116,23 @@ def _open(data: memoryview) -> Packet | None:
             size, at = _read(data, at + 1)
             message = data[at : at + size]
             at += size
-        more = data[at:] == _MORE
-        if at + len(_MORE) * more != len(data):
+        more = data[at : at + len(_MORE)] == _MORE
+        at += len(_MORE) * more
+        further: list[memoryview] = []
+        while at < len(data) and data[at] == _FURTHER and len(further) < MOST_MESSAGES - 1:
+            size, at = _read(data, at + 1)
+            further.append(data[at : at + size])
+            at += size
+        if at != len(data):
             return None
-        return Packet(values[_NUMBER], values[_RECEIVED], message, more)
+        return Packet(values[_NUMBER], values[_RECEIVED], message, more, tuple(further))
     except (IndexError, MessageError):
         return None
 
 
 def _varint(value: int) -> bytes:
+    if value < 0x80:
+        return _SMALL[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -5,7 +5,7 @@ import struct
 from typing_extensions import Buffer
 
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages.base import Message, field_names, head_format
+from cutlayer.wire.messages.base import Message, layout_of
 from cutlayer.wire.messages.types import TYPES, Share, SyncUp
 
 
@@ -22,7 +22,7 @@ def head_size(first: int) -> int:
     """How many bytes the head has whose type byte is `first`; for transports that carry one byte string."""
     if first >= len(TYPES):
         raise MessageError(f"no message has the type {first}; is the peer newer?")
-    return struct.calcsize(head_format(TYPES[first]))
+    return layout_of(TYPES[first]).struct.size
 
 
 def parse(head: bytes, body: bytes) -> Message:
@@ -31,8 +31,9 @@ def parse(head: bytes, body: bytes) -> Message:
         raise MessageError(f"no message begins with {head[:1].hex() or 'nothing'}; is the peer newer?")
     cls = TYPES[head[0]]
     try:
-        _, *values = struct.unpack(head_format(cls), head)
-        fields = dict(zip(field_names(cls), values, strict=True))
+        layout = layout_of(cls)
+        _, *values = layout.struct.unpack(head)
+        fields = dict(zip(layout.names, values, strict=True))
         if "share" in fields:
             fields["share"] = Share(fields["share"])
     except (struct.error, ValueError) as error:

@@ -24,7 +24,7 @@ class _WithTensors(WithBody):
         return split_named(self.body)
 
     def sizes(self) -> Mapping[Kind, int]:
-        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: len(self.head())}
+        return sizes_by_kind(self.body) if self.body else {Kind.CONTROL: self.size}
 
 
 @dataclass(frozen=True, slots=True)

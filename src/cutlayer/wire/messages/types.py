@@ -44,6 +44,12 @@ class Share(IntEnum):
     """Only what differs between clients that hold the same weights; answered by State."""
     DIFFERENCES = 6
     """Weights as differences to the last mean, which all clients have, and batch-norm statistics."""
+    UPDATE = 7
+    """Gradients, and batch-norm statistics: all that a client which is not asked next has learned."""
+
+
+#: What clients share for others to update their weights with; they do not update their own.
+GRADIENTS = (Share.GRADIENTS, Share.UPDATE)
 
 
 @dataclass(frozen=True, slots=True)

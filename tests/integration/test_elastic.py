@@ -1,0 +1,59 @@
+"""Clients that join and leave a run while it goes on, with nothing but a token."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cutlayer.wire.security import tokens
+
+FLAGS = ("--straggler", "drop", "--deadline", "3", "--quorum", "2", "--elastic", "--tokens", "tokens.txt")
+MANY = ("train.clients=8", "train.clients_per_step=2", "train.epochs=40", "data.partition=even")
+
+
+def join(cluster: Any, name: str, *flags: str) -> Any:
+    args = ("--data", "digits", "--whole", "--threads", "1", "--token-file", f"{name}.token", *flags)
+    return cluster.nursery.start("join", f"127.0.0.1:{cluster.port}", *args, cwd=cluster.folder)
+
+
+def places(folder: Path) -> list[str]:
+    return json.loads((folder / "net" / "clients.json").read_text())
+
+
+def test_a_token_is_enough_to_join_and_nobody_is_missed(cluster, network) -> None:
+    tokens.make(cluster.folder, ["ann", "bob"])
+    server = cluster.serve(*MANY, flags=FLAGS)
+    ann = join(cluster, "ann")
+    server.says("1 clients of at least 2 are there")
+    bob = join(cluster, "bob", "--link", "1gbit,20ms")
+    network.until(lambda: len(cluster.records()) > 2, "steps")
+    # Made while the run goes on; the server is not told but by its file.
+    tokens.make(cluster.folder, ["cat"])
+    cat = join(cluster, "cat", "--link", "1gbit,20ms")
+    cat.says("client 2 takes part from step [1-9]")
+    ann.kill()
+    step = len(cluster.records())
+    network.until(lambda: len(cluster.records()) > step + 5, "steps without the first")
+    assert places(cluster.folder) == ["ann", "bob", "cat"]
+    assert {record["clients"] for record in cluster.records()[step + 1 :] if "clients" in record} == {2}
+    # And after a restart everybody has the place that it had, whoever comes first.
+    server.kill()
+    tokens.make(cluster.folder, ["abe"])
+    server = cluster.serve(*MANY, flags=(*FLAGS, "--resume"))
+    network.until(lambda: len(cluster.records()) > step + 10, "steps after the restart")
+    join(cluster, "abe").says("client 3 takes part")
+    assert places(cluster.folder)[:3] == ["ann", "bob", "cat"]
+    assert bob.running
+    assert cat.running
+
+
+def test_an_elastic_run_needs_settings_that_let_clients_go(cluster) -> None:
+    for flags, settings, said in (
+        (("--elastic",), MANY, "use --straggler drop"),
+        (("--elastic", "--straggler", "drop"), MANY[:1], "set train.clients_per_step"),
+        (("--aggregator", "127.0.0.1:1"), MANY, "leave out --aggregator"),
+    ):
+        sets = [part for setting in settings for part in ("--set", setting)]
+        server = cluster.nursery.start("serve", *sets, *flags, "--listen", "127.0.0.1:0", cwd=cluster.folder)
+        assert server.wait() == 1, server.text
+        assert said in " ".join(server.text.split())
+        assert "Traceback" not in server.text
