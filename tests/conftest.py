@@ -1,6 +1,9 @@
 """For all tests."""
 
+import importlib
 import importlib.util
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -84,6 +87,22 @@ def plain_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "plain_nets.py").write_text(PLAIN)
     monkeypatch.syspath_prepend(tmp_path)
     return "plain_nets:net"
+
+
+@pytest.fixture
+def several_nets_file() -> Path:
+    """The file with models whose cuts carry several tensors."""
+    return Path(__file__).with_name("several_nets.py")
+
+
+@pytest.fixture
+def several_nets(several_nets_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same models as a module, which runs can import, too."""
+    shutil.copy(several_nets_file, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    # A module of the same name, of another test's folder.
+    monkeypatch.delitem(sys.modules, "several_nets", raising=False)
+    return importlib.import_module("several_nets")
 
 
 @pytest.fixture
