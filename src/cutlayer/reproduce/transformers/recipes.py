@@ -91,16 +91,17 @@ RECIPES: dict[Scale, tuple[Recipe, ...]] = {
         ),
         Recipe(
             "vit",
-            ("block1", "block2"),
+            ("block1",),
             {
                 "model": {"name": "vit", "width": 64, "blocks": 4, "heads": 4, "patch": 4},
-                "data": {"limit": 10_000, "augment": "none"},
+                "data": {"limit": 5_000, "augment": "none"},
                 "train": _ADAMW
                 | {
                     "batch_size": 8,
                     "epochs": 3,
                     "lr": 3e-3,
                     "warmup_epochs": 0.2,
+                    "evaluate_every": 0,
                     "evaluate_batch": 100,
                     "checkpoint_every": 100,
                 },

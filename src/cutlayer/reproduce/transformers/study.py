@@ -33,18 +33,28 @@ def prepare(request: Request, bar: ProgressBar) -> None:
 
 
 def cells(request: Request) -> list[Cell]:
-    """See `Experiment`: at each cut all rows of the first seed, then the other seeds of the decisive ones."""
+    """See `Experiment`: the most important first, so that a run that is cut short has these."""
+    found = [
+        (recipe, at, label, number)
+        for recipe in RECIPES[request.scale]
+        for at in recipe.cuts
+        for number in range(recipe.seeds)
+        for label in (DECISIVE if number else ROWS)
+    ]
     return [
         Cell(
             f"{recipe.name}/{at}/{label}/{request.seed + number}",
             run,
             {"recipe": recipe, "at": at, "label": label, "seed": request.seed + number},
         )
-        for recipe in RECIPES[request.scale]
-        for at in recipe.cuts
-        for number in range(recipe.seeds)
-        for label in (DECISIVE if number else ROWS)
+        for recipe, at, label, number in sorted(found, key=_order)
     ]
+
+
+def _order(cell: tuple[Recipe, str, str, int]) -> tuple[bool, ...]:
+    """The decisive rows everywhere, their other seeds at the first cut, and then the other rows there."""
+    recipe, at, label, number = cell
+    return label not in DECISIVE or number > 0, at != recipe.cuts[0], number == 0
 
 
 def run(request: Request, recipe: Recipe, at: str, label: str, seed: int) -> Record:
