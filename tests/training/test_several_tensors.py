@@ -12,6 +12,7 @@ from cutlayer.errors import ConfigError
 from cutlayer.protocol.build import prepare_model
 from cutlayer.training.local_run import LocalRun
 
+
 @pytest.fixture
 def nets(several_nets: Any) -> str:
     return f"model.name={several_nets.__name__}:"

@@ -108,14 +108,14 @@ SEVERAL = {
         masks, ["model.name=several_nets:MaskUNet", "model.cut=down2"], '["down2", "out"]', CE, "mean_iou",
     ),
     "regression, a tuple": (
-        pairs, ["model.name=several_nets:TwoInputs", "model.cut=mix"], "", lambda out, y: F.mse_loss(out[:, 0], y),
-        "mse",
+        pairs, ["model.name=several_nets:TwoInputs", "model.cut=mix"], "",
+        lambda out, y: F.mse_loss(out[:, 0], y), "mse",
     ),
     "classification, a mask in a dict": (
-        sentences, ["model.name=several_nets:bert", "model.cut=bert.encoder.layer.0"],
-        '["bert.embeddings", "bert.pooler"]', CE, "accuracy",
+        sentences, ["model.name=several_nets:bert", "model.cut=bert.encoder.layer.0"], "", CE, "accuracy",
     ),
 }  # fmt: skip
+ALL = CASES | SEVERAL
 Configure = Callable[..., Config]
 
 
@@ -128,19 +128,20 @@ def nets(tmp_path: Path, several_nets: Any) -> None:
 def made(configure: Configure, name: str, *settings: str, u: bool = False) -> tuple[Config, FederatedData]:
     if name == "classification, a mask in a dict":
         pytest.importorskip("transformers", reason="needs the extra `hf`: pip install 'cutlayer[hf]'")
-    make, model, cuts, _, _ = (CASES | SEVERAL)[name]
-    if u and not cuts:
-        pytest.skip("the model has one place to be cut at")
+    make, model, cuts, _, _ = ALL[name]
     shape = ["train.mode=u-shaped", f"model.cut={cuts}"] if u else []
     config = configure(*model, "train.optimizer=adamw", "train.lr=0.01", *shape, *settings)
     return config, federate(config, make(0, 60), make(1, 20))
 
 
-@pytest.mark.parametrize("u", [False, True], ids=["two parts", "u-shaped"])
-@pytest.mark.parametrize("name", [*CASES, *SEVERAL])
+@pytest.mark.parametrize(
+    ("name", "u"),
+    [pytest.param(name, False, id=f"{name}-two parts") for name in ALL]
+    + [pytest.param(name, True, id=f"{name}-u-shaped") for name, case in ALL.items() if case[2]],
+)
 def test_one_client_is_plain_training_to_the_last_bit(configure: Configure, name: str, u: bool) -> None:
     config, data = made(configure, name, "train.clients=1", u=u)
-    run, loss_of = local_run(config, data), (CASES | SEVERAL)[name][3]
+    run, loss_of = local_run(config, data), ALL[name][3]
     assert run.server.task.name == name.partition(",")[0]
     whole = prepare_model(config, data.train, ANY_MODEL)[0].train()
     opt = torch.optim.AdamW(whole.parameters(), config.train.lr, weight_decay=config.train.weight_decay)
@@ -158,12 +159,22 @@ def test_one_client_is_plain_training_to_the_last_bit(configure: Configure, name
         assert torch.equal(run.model().state_dict()[key], tensor), key
 
 
+MODES: dict[str, list[str]] = {
+    "parallel": [],
+    "fused": ["train.server_batching=fused", "codec.down=qu:bits=8"],
+    "sequential": ["train.mode=sequential", "train.sync=3"],
+}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [[], ["train.server_batching=fused", "codec.down=qu:bits=8"], ["train.mode=sequential", "train.sync=3"]],
-    ids=["parallel", "fused", "sequential"],
+    ("name", "settings"),
+    [
+        pytest.param(name, settings, id=f"{name}-{mode}")
+        for name in ALL
+        for mode, settings in MODES.items()
+        if name in CASES or mode == "parallel"
+    ],
 )
-@pytest.mark.parametrize("name", [*CASES, *SEVERAL])
 def test_runs_go_on_exactly(configure: Configure, name: str, settings: list[str]) -> None:
     config, data = made(configure, name, "codec.up=qu:bits=4,rounding=stochastic", *settings)
     whole, first, second = (local_run(config, data) for _ in range(3))

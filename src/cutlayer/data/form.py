@@ -137,7 +137,6 @@ class DataForm:
                 "example in the collate function"
             )
 
-
     def check_inputs(self, inputs: Inputs) -> None:
         """Raise DataError unless samples without targets, for a trained model, have this form."""
         blank = torch.zeros(1)

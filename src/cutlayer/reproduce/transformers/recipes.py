@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from cutlayer.config.schema import Config, from_mapping
 from cutlayer.reproduce.experiment import Request
 from cutlayer.reproduce.scales import Scale
 
-#: Labels and specs of the rows, in order of importance; the first two are the decisive ones.
+#: Labels and specs of the rows.
 ROWS: dict[str, str] = {
     "none": "none",
     "EMS(2)": "ems:bpe=2.0",
@@ -21,6 +22,7 @@ ROWS: dict[str, str] = {
     "EMS(3)": "ems:bpe=3.0",
 }
 DECISIVE = ("none", "EMS(2)")
+OTHERS = tuple(label for label in ROWS if label not in DECISIVE)
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,7 @@ class Recipe:
     """A model on its data: the settings of its runs, without cut, codec and seed."""
 
     name: str
-    cuts: tuple[str, ...]
     settings: Mapping[str, Mapping[str, Any]]
-    seeds: int = 1
-    """How many seeds the decisive rows have; the others have one."""
     source: str = ""
     """Where the data lie under the root, with a kind before it, as text:; empty: made or installed."""
 
@@ -51,17 +50,14 @@ RECIPES: dict[Scale, tuple[Recipe, ...]] = {
     Scale.SMOKE: (
         Recipe(
             "gpt",
-            ("block1",),
             {
                 "model": {"name": "gpt", "width": 16, "blocks": 2, "heads": 2},
                 "data": {"context": 16},
                 "train": _ADAMW | {"clients": 2, "batch_size": 8, "epochs": 1, "lr": 3e-3},
             },
-            seeds=2,
         ),
         Recipe(
             "vit",
-            ("block1",),
             {
                 "model": {"name": "vit", "width": 16, "blocks": 2, "heads": 2, "patch": 4},
                 "data": {"source": "digits", "limit": 200},
@@ -72,7 +68,6 @@ RECIPES: dict[Scale, tuple[Recipe, ...]] = {
     Scale.LAPTOP: (
         Recipe(
             "gpt",
-            ("block1", "block2"),
             {
                 "model": {"name": "gpt", "width": 128, "blocks": 4, "heads": 4},
                 "data": {"context": 128},
@@ -86,12 +81,10 @@ RECIPES: dict[Scale, tuple[Recipe, ...]] = {
                     "checkpoint_every": 100,
                 },
             },
-            seeds=3,
             source="text:tinyshakespeare/input.txt",
         ),
         Recipe(
             "vit",
-            ("block1",),
             {
                 "model": {"name": "vit", "width": 64, "blocks": 4, "heads": 4, "patch": 4},
                 "data": {"limit": 5_000, "augment": "none"},
@@ -110,11 +103,41 @@ RECIPES: dict[Scale, tuple[Recipe, ...]] = {
         ),
     ),
 }
-# Their scale has no experiment of the paper behind it: the same runs.
-RECIPES[Scale.PAPER] = RECIPES[Scale.LAPTOP]
 
 
-def config(request: Request, folder: Path, recipe: Recipe, at: str, label: str, seed: int) -> Config:
+@dataclass(frozen=True)
+class Runs:
+    """Some runs of a recipe: all rows at one cut, with each seed."""
+
+    recipe: str
+    cut: str
+    rows: tuple[str, ...]
+    seeds: tuple[int, ...] = (0,)
+
+
+#: The most important runs first, so that an experiment that is stopped has these.
+PLANS: dict[Scale, tuple[Runs, ...]] = {
+    Scale.SMOKE: (
+        Runs("gpt", "block1", DECISIVE, (0, 1)),
+        Runs("gpt", "block1", ("QU(4)",)),
+        Runs("vit", "block1", DECISIVE),
+    ),
+    Scale.LAPTOP: (
+        Runs("gpt", "block1", DECISIVE),
+        Runs("vit", "block1", DECISIVE),
+        Runs("gpt", "block2", DECISIVE),
+        Runs("gpt", "block1", DECISIVE, (1, 2)),
+        Runs("gpt", "block1", OTHERS),
+        Runs("vit", "block1", OTHERS),
+        Runs("gpt", "block2", DECISIVE, (1, 2)),
+        Runs("gpt", "block2", OTHERS),
+    ),
+}
+# The paper has no transformers: a larger scale is the same.
+RECIPES[Scale.PAPER], PLANS[Scale.PAPER] = RECIPES[Scale.LAPTOP], PLANS[Scale.LAPTOP]
+
+
+def config(request: Request, folder: Path, recipe: Recipe, at: str, spec: str, seed: int) -> Config:
     """The settings of a run."""
     found: dict[str, Any] = {section: dict(values) for section, values in recipe.settings.items()}
     if recipe.source:
@@ -123,9 +146,9 @@ def config(request: Request, folder: Path, recipe: Recipe, at: str, label: str, 
         found["data"]["root"] = str(request.root)
     elif "source" not in found["data"]:
         found["data"]["source"] = f"text:{folder / SMOKE_TEXT}"
-    short = label.lower().replace(", ", "-").translate(str.maketrans("", "", "()"))
+    short = re.sub(r"[^a-z0-9.]+", "-", spec.removesuffix(".0"))
     found["model"]["cut"] = at
-    found["codec"] = {"up": ROWS[label]}
+    found["codec"] = {"up": spec}
     found["seed"] = seed
     directory = folder / "runs" / f"{recipe.name}-{at}-{short}-s{seed}"
     found["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.files import write_atomically
+from cutlayer.protocol.build import prepare_data
 from cutlayer.reproduce.cell_records import Record
 from cutlayer.reproduce.experiment import Cell, Request
+from cutlayer.reproduce.policies import OURS, added
 from cutlayer.reproduce.transformers.findings import conclude
-from cutlayer.reproduce.transformers.recipes import DECISIVE, RECIPES, ROWS, SMOKE_TEXT, Recipe, config
-from cutlayer.training import records
+from cutlayer.reproduce.transformers.recipes import PLANS, RECIPES, ROWS, SMOKE_TEXT, Recipe, Runs, config
+from cutlayer.training import load_run, records
 from cutlayer.training.progress_bar import ProgressBar
 from cutlayer.training.train import train
 
@@ -33,33 +35,31 @@ def prepare(request: Request, bar: ProgressBar) -> None:
 
 
 def cells(request: Request) -> list[Cell]:
-    """See `Experiment`: the most important first, so that a run that is cut short has these."""
-    found = [
-        (recipe, at, label, number)
-        for recipe in RECIPES[request.scale]
-        for at in recipe.cuts
-        for number in range(recipe.seeds)
-        for label in (DECISIVE if number else ROWS)
-    ]
-    return [
-        Cell(
-            f"{recipe.name}/{at}/{label}/{request.seed + number}",
-            run,
-            {"recipe": recipe, "at": at, "label": label, "seed": request.seed + number},
-        )
-        for recipe, at, label, number in sorted(found, key=_order)
-    ]
+    """See `Experiment`: runs, rows that were asked for, and the baselines' weights under all codecs."""
+    recipes = {recipe.name: recipe for recipe in RECIPES[request.scale]}
+    asked = {policy.label: policy.spec for policy in added(request.codecs) if policy != OURS}
+    plan = PLANS[request.scale]
+    more = [Runs(name, next(r.cut for r in plan if r.recipe == name), tuple(asked)) for name in recipes]
+    found, last = [], []
+    for runs in (*plan, *more):
+        for seed in (request.seed + number for number in runs.seeds):
+            where = {"recipe": recipes[runs.recipe], "at": runs.cut, "seed": seed}
+            for label in runs.rows:
+                spec = ROWS.get(label) or asked[label]
+                key = f"{runs.recipe}/{runs.cut}/{label}/{seed}"
+                found.append(Cell(key, run, {**where, "spec": spec}))
+                tested = ROWS if label == "none" else {}
+                last += [
+                    Cell(f"{key}/{other}", test, {**where, "spec": under})
+                    for other, under in tested.items()
+                    if other != "none"
+                ]
+    return found + last
 
 
-def _order(cell: tuple[Recipe, str, str, int]) -> tuple[bool, ...]:
-    """The decisive rows everywhere, their other seeds at the first cut, and then the other rows there."""
-    recipe, at, label, number = cell
-    return label not in DECISIVE or number > 0, at != recipe.cuts[0], number == 0
-
-
-def run(request: Request, recipe: Recipe, at: str, label: str, seed: int) -> Record:
+def run(request: Request, recipe: Recipe, at: str, spec: str, seed: int) -> Record:
     """Train to the end, from where a run that was stopped had come to."""
-    settled = config(request, request.out / name, recipe, at, label, seed)
+    settled = config(request, request.out / name, recipe, at, spec, seed)
     train(settled, resume=True)
     directory = Path(settled.output.dir)
     epochs = [r for r in records.read(directory / "records.jsonl") if r["kind"] == "epoch"]
@@ -77,3 +77,17 @@ def run(request: Request, recipe: Recipe, at: str, label: str, seed: int) -> Rec
         "bytes": sent,
         "raw_bytes": raw,
     }
+
+
+def test(request: Request, recipe: Recipe, at: str, spec: str, seed: int) -> Record:
+    """The weights of the run without compression on the validation data, with a codec at the cut."""
+    trained = config(request, request.out / name, recipe, at, "none", seed)
+    if not Path(trained.output.dir).exists():
+        train(trained)
+    changed = load_run.settings(trained.output.dir, spec)
+    restored = load_run.restore(
+        trained.output.dir, "last", changed, prepare_data(changed), warn=lambda text: None
+    )
+    scored = restored.evaluate()
+    sent, raw = scored.bytes["up/smashed"], scored.raw_bytes["up/smashed"]
+    return {"loss": scored.loss, "metrics": scored.metrics, "bits": 32 * sent / raw}
