@@ -1,7 +1,13 @@
 """For all tests."""
 
+import asyncio
+import importlib
 import importlib.util
+import shutil
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +16,8 @@ import torch
 from hypothesis import settings
 
 from cutlayer.config.schema import Config, load
+from cutlayer.inference.server import Serving, running
+from cutlayer.training.load_run import open_run
 from cutlayer.training.local_run import LocalRun, local_run
 
 # Timing never decides a test: an example that a busy machine holds up is no failure.
@@ -84,6 +92,47 @@ def plain_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "plain_nets.py").write_text(PLAIN)
     monkeypatch.syspath_prepend(tmp_path)
     return "plain_nets:net"
+
+
+@pytest.fixture
+def served() -> Callable[..., AbstractContextManager[tuple[str, Any]]]:
+    """An inference server of a trained model in a thread: its address, and itself."""
+
+    @contextmanager
+    def serve(trained: Any, **settings: Any) -> Iterator[tuple[str, Any]]:
+        loop = asyncio.new_event_loop()
+        model = open_run(trained) if isinstance(trained, Path) else trained
+        server = running(model, Serving("127.0.0.1:0", **settings))
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
+            try:
+                yield f"127.0.0.1:{port}", server
+            finally:
+                asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(60)
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    return serve
+
+
+@pytest.fixture
+def several_nets_file() -> Path:
+    """The file with models whose cuts carry several tensors."""
+    return Path(__file__).with_name("several_nets.py")
+
+
+@pytest.fixture
+def several_nets(several_nets_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The same models as a module, which runs can import, too."""
+    shutil.copy(several_nets_file, tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    # A module of the same name, of another test's folder.
+    monkeypatch.delitem(sys.modules, "several_nets", raising=False)
+    return importlib.import_module("several_nets")
 
 
 @pytest.fixture

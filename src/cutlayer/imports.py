@@ -7,8 +7,11 @@ import importlib.util
 import operator
 import re
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from cutlayer.errors import CutlayerError, DataError
 
@@ -25,6 +28,8 @@ _EXTRAS = {
     "onnx": "export",
     "onnxruntime": "device",
 }
+
+T = TypeVar("T")
 
 _NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -93,3 +98,67 @@ def import_by_name(name: str, kind: type[CutlayerError]) -> Any:
         raise kind(
             f"'{module_name}' has no '{attribute}'. It has: {', '.join(public) or 'no functions'}."
         ) from error
+
+
+@dataclass(frozen=True)
+class AllowedNames(Generic[T]):
+    """Which code of somebody's own may be imported by its name, and by whose word.
+
+    A name can come from this process's own user (a configuration, a command line, the directory of a run) or
+    from others (the offer of a server, the metadata of an exported half). Importing runs code, so names of
+    others are imported only if the user allowed them. By default, what installed packages offer may be.
+    """
+
+    kind: ClassVar[str]
+    """What is named, as `model`: also the flag that allows it, --allow-model."""
+    form: ClassVar[str]
+    """How a name is written, as package.module:factory."""
+    error: ClassVar[type[CutlayerError]]
+
+    names: frozenset[str] = frozenset()
+    """As `form` says."""
+    at_hand: Mapping[str, T] = field(default_factory=dict)
+    """What need not be imported, by the name that somebody else gives it."""
+    anything: bool = False
+    """Whether any name may be imported: only where all names are this process's own user's."""
+
+    @classmethod
+    def of(cls, names: Iterable[str] = (), at_hand: Mapping[str, T] | None = None) -> Self:
+        """These names and objects, once the names have the right form."""
+        wrong = [name for name in names if not is_import_name(name)]
+        if wrong:
+            raise cls.error(f"{wrong[0]!r} cannot be allowed; write it as {cls.form}")
+        return cls(frozenset(names), dict(at_hand or {}))
+
+    @classmethod
+    def group(cls) -> str:
+        """Packages that a user installs offer theirs under this group of entry points."""
+        return f"cutlayer.{cls.kind}s"
+
+    def find(self, name: str) -> Any | None:
+        """What has that name, imported if need be; None if nothing has it.
+
+        Raise an error, before anything is imported, for code that was not allowed.
+        """
+        if name in self.at_hand:
+            return self.at_hand[name]
+        for point in entry_points(group=self.group()):
+            if name in (point.name, point.value):
+                try:
+                    return point.load()
+                except Exception as error:  # the package's code: anything can come
+                    raise self.error(
+                        f"the {self.kind} {name!r} ({point.value}) cannot be loaded: {error}"
+                    ) from error
+        if ":" not in name:
+            return None
+        if not is_import_name(name):
+            raise self.error(f"{name!r} is not of the form {self.form}")
+        if not (self.anything or name in self.names):
+            raise self.error(
+                f"the {self.kind} {name!r} is not built in, and nothing was imported: its name comes from "
+                "somebody else, and importing it runs its code here. If you know and trust it, allow it with "
+                f"--allow-{self.kind} {name}, or in Python with {self.kind}s={{{name!r}: ...}}; or install a "
+                f"package that offers it as an entry point of {self.group()}"
+            )
+        return import_by_name(name, self.error)

@@ -176,6 +176,7 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
         ({"device": "meta"}, ConfigError, "cannot train"),
         ({"codec": "qq"}, ConfigError, "qq"),
         ({"resume": True}, ConfigError, "resume needs out="),
+        ({"epoch": 3}, TypeError, "unexpected keyword argument 'epoch'. Did you mean 'epochs'"),
     ):
         with pytest.raises(error, match=said):
             cutlayer.train(model, **problem | change)

@@ -57,6 +57,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         (["train.schedule=steps"], ["train.milestones: give them with schedule = steps"]),
         (["train.milestones=[3, 2]", "train.schedule=steps"], ["train.milestones: epochs must increase"]),
         (["train.warmup_epochs=11"], ["train.warmup_epochs: 11 of 10 epochs"]),
+        (["train.warmup_epochs=-0.5"], ["train.warmup_epochs"]),
         (["train.nesterov=true", "train.momentum=0"], ["train.nesterov: needs"]),
         (["train=3"], ["train: expected"]),
         (["train.epoch=3", "codec.up=mss"], ["train.epoch: no such", "codec.up: there is no"]),

@@ -1,9 +1,5 @@
 """Callers that hold what they can and send nothing: honest ones are answered as if they were not there."""
 
-import asyncio
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +11,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from cutlayer.data import load
 from cutlayer.inference.batcher import Batching
 from cutlayer.inference.remote_model import RemoteModel
-from cutlayer.inference.server import Serving, running
+from cutlayer.inference.server import running
 from cutlayer.inference.service import PREDICT
-from cutlayer.training.load_run import open_run
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.security import tokens
 from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
-
-
-@contextmanager
-def served(folder: Path, **settings: Any) -> Iterator[tuple[str, running]]:
-    """A server in a thread; its address, and itself."""
-    loop = asyncio.new_event_loop()
-    server = running(open_run(folder), Serving("127.0.0.1:0", **settings))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
-        try:
-            yield f"127.0.0.1:{port}", server
-        finally:
-            asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def port_of(address: str) -> int:
@@ -73,7 +49,7 @@ def hang_up(raw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "__aexit__", ended)
 
 
-def test_without_a_token_nothing_is_waited_for(trained, known, raw) -> None:
+def test_without_a_token_nothing_is_waited_for(served, trained, known, raw) -> None:
     security, secrets = known
     with served(trained, security=security) as (address, server):
         # A hundred calls whose bodies never come are refused at their headers: 16 is UNAUTHENTICATED.
@@ -89,7 +65,7 @@ def test_without_a_token_nothing_is_waited_for(trained, known, raw) -> None:
         assert 'refusals_total{reason="credential"} 103.0' in server.metrics.text()
 
 
-def test_a_client_that_sends_no_bodies_takes_its_own_places_only(trained, known, raw) -> None:
+def test_a_client_that_sends_no_bodies_takes_its_own_places_only(served, trained, known, raw) -> None:
     security, secrets = known
     with served(trained, security=security, batching=Batching(pending=8)) as (address, server):
         for name in ("mallory", "eve"):
@@ -102,7 +78,7 @@ def test_a_client_that_sends_no_bodies_takes_its_own_places_only(trained, known,
         assert 'refusals_total{reason="busy"}' in server.metrics.text()
 
 
-def test_bodies_have_a_deadline(trained, raw) -> None:
+def test_bodies_have_a_deadline(served, trained, raw) -> None:
     with served(trained, limits=Limits(body=0.2)) as (address, server):
         slow = raw.call(port_of(address), PREDICT, calls=20)
         for number in range(20):
@@ -116,7 +92,7 @@ def test_bodies_have_a_deadline(trained, raw) -> None:
         assert 'refusals_total{reason="slow"} 20.0' in server.metrics.text()
 
 
-def test_whoever_does_not_read_its_answer_keeps_no_place(trained, raw) -> None:
+def test_whoever_does_not_read_its_answer_keeps_no_place(served, trained, raw) -> None:
     with served(trained, batching=Batching(pending=4)) as (address, _):
         with RemoteModel(address, trained) as model:
             expected = model(images(3))
@@ -127,7 +103,7 @@ def test_whoever_does_not_read_its_answer_keeps_no_place(trained, raw) -> None:
             assert torch.equal(model(images(3)), expected)
 
 
-def test_silent_probers_do_not_keep_others_from_asking_how_the_server_is(trained, raw) -> None:
+def test_silent_probers_do_not_keep_others_from_asking_how_the_server_is(served, trained, raw) -> None:
     with served(trained) as (address, _):
         silent = [raw.call(port_of(address), path, calls=30) for path in 4 * (CHECK, WATCH)]
         # Watchers that take nothing in.
@@ -151,7 +127,7 @@ def test_silent_probers_do_not_keep_others_from_asking_how_the_server_is(trained
         assert len(silent) == 8
 
 
-def test_a_revoked_token_is_refused_without_a_restart(trained, known, tmp_path) -> None:
+def test_a_revoked_token_is_refused_without_a_restart(served, trained, known, tmp_path) -> None:
     security, secrets = known
     with served(trained, security=security) as (address, _):
         with RemoteModel(address, trained, ClientSecurity(token=secrets["eve"])) as model:

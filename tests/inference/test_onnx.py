@@ -1,14 +1,10 @@
 """Split inference without PyTorch: an ONNX half gives what the half in PyTorch gives."""
 
-import asyncio
 import csv
 import io
 import json
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,32 +20,12 @@ from cutlayer.errors import ConfigError, DataError, FileError, RefusedError
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.predict import Predictor
 from cutlayer.inference.remote_model import RemoteModel
-from cutlayer.inference.server import Serving, running
 from cutlayer.onnx_export.inference_half import export_onnx
 from cutlayer.onnx_export.sources import export_run
 from cutlayer.training.load_run import open_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
-
-
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """A server in a thread; its address."""
-    loop = asyncio.new_event_loop()
-    server = running(open_run(folder), Serving("127.0.0.1:0"))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 @pytest.fixture(scope="session")
@@ -75,7 +51,7 @@ def test_features_are_those_of_pytorch(trained: Path, device: Path) -> None:
 
 
 def test_predictions_are_those_of_pytorch_and_none_is_imported(
-    trained: Path, device: Path, tmp_path: Path
+    served, trained: Path, device: Path, tmp_path: Path
 ) -> None:
     test = load("digits", "test")
     np.savez(tmp_path / "test.npz", images=test.images.numpy(), labels=test.labels.numpy())
@@ -87,7 +63,7 @@ def test_predictions_are_those_of_pytorch_and_none_is_imported(
         "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
         "assert not {'onnx', 'prometheus_client', 'sklearn'} & set(sys.modules)\n"
     )
-    with served(trained) as address:
+    with served(trained) as (address, _):
         words = ["predict", device, "--data", tmp_path / "test.npz", "--server", address]
         command = [sys.executable, "-c", program, *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -103,7 +79,7 @@ def test_predictions_are_those_of_pytorch_and_none_is_imported(
     assert "over the cut" in done.stderr
 
 
-def test_a_u_shaped_half_has_its_tail(tmp_path: Path) -> None:
+def test_a_u_shaped_half_has_its_tail(served, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = [
         "--mode",
@@ -123,7 +99,7 @@ def test_a_u_shaped_half_has_its_tail(tmp_path: Path) -> None:
     half = export_onnx(open_run(out), tmp_path / "device.onnx")
     assert half.u_shaped
     images = load("digits", "test").images[:9]
-    with served(out) as address, RemoteModel(address, half) as model:
+    with served(out) as (address, _), RemoteModel(address, half) as model:
         found = model(images.numpy())
     np.testing.assert_allclose(found, Predictor(open_run(out)).logits(images).numpy(), rtol=1e-3, atol=1e-4)
 
@@ -138,10 +114,10 @@ def test_int8_costs_little(trained: Path, device: Path, tmp_path: Path) -> None:
     assert 0 < error < 0.1
 
 
-def test_another_run_is_refused_by_the_server(trained: Path, device: Path, tmp_path: Path) -> None:
+def test_another_run_is_refused_by_the_server(served, trained: Path, device: Path, tmp_path: Path) -> None:
     other = changed(device, tmp_path / "other.onnx", {"digest": "0" * 64})
     refused = pytest.raises(RefusedError, match="another run or checkpoint")
-    with served(trained) as address, RemoteModel(address, other) as model, refused:
+    with served(trained) as (address, _), RemoteModel(address, other) as model, refused:
         model(np.zeros((1, 1, 8, 8), np.uint8))
 
 

@@ -307,9 +307,9 @@ def test_own_model() -> None:
         ("own_models:needs", r"'own_models:needs' could not build.*depth.*classes, width"),
         ("own_models:number", "returned a int, not an nn.Module"),
         ("own_models:instance", "is a Linear, not a function or class"),
-        ("own_models:", "not of the form package.module:name"),
-        (":Net", "not of the form package.module:name"),
-        ("..relative:Net", "not of the form package.module:name"),
+        ("own_models:", "not of the form package.module:factory"),
+        (":Net", "not of the form package.module:factory"),
+        ("..relative:Net", "not of the form package.module:factory"),
     ],
 )
 def test_own_model_that_cannot_be_built(spec: str, message: str) -> None:
@@ -329,7 +329,7 @@ def test_only_what_is_allowed_is_imported() -> None:
 
 
 def test_a_factory_that_is_at_hand_needs_no_import() -> None:
-    given = AllowedModels.of(factories={"mine": lambda classes: nn.Linear(2, classes), "tiny": nn.Identity})
+    given = AllowedModels.of(at_hand={"mine": lambda classes: nn.Linear(2, classes), "tiny": nn.Identity})
     assert build("mine", classes=3, allowed=given).get_parameter("weight").shape == (3, 2)
     # A built-in name means the built-in model, whoever says otherwise.
     assert not isinstance(build("tiny", classes=3, allowed=given), nn.Identity)

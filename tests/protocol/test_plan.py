@@ -98,6 +98,8 @@ def test_warm_up_rises_with_each_step() -> None:
     assert found[:8] == pytest.approx([0.1 * i / 8 for i in range(1, 9)])
     assert found[8:] == [0.1] * 4
     assert math.isclose(rates(4, epochs=2, warmup_epochs=0, schedule="constant")[0], 0.1)
+    half = rates(4, epochs=1, schedule="constant", warmup_epochs=0.5)
+    assert half == pytest.approx([0.05, 0.1, 0.1, 0.1])
 
 
 def test_linear_falls_with_each_step_from_the_top_of_the_warm_up() -> None:

@@ -38,6 +38,19 @@ def listen(remote: cutlayer.Remote) -> None:
         remote._stream._take()
 
 
+def another_comes_and_goes(served: Any) -> None:
+    """The place of a client that was cut off is free, as soon as the server has seen that it is gone."""
+    end = time.monotonic() + 20
+    while True:
+        try:
+            with served.connect():
+                break
+        except RefusedError:
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    served.join()
+
+
 X, Y = torch.ones(4, 16), torch.zeros(4).long()
 BAD: list[tuple[Message, str]] = [
     (Forward(0, b"\x05nonsense", 1, True, True), "table of tensors"),
@@ -107,15 +120,7 @@ def test_a_backward_of_another_shape(serve: Any, net: Any) -> None:
     with pytest.raises(RefusedError, match=r"for outputs of shape \[4, 3\]"):
         listen(remote)
     remote._stream.close(finished=False)
-    end = time.monotonic() + 20
-    while True:
-        try:
-            with served.connect():
-                break
-        except RefusedError:  # until the server has seen that the other one is gone
-            assert time.monotonic() < end
-            time.sleep(0.02)
-    served.join()
+    another_comes_and_goes(served)
 
 
 @pytest.mark.parametrize("diverged", [False, True])
@@ -168,15 +173,7 @@ def test_a_server_that_answers_nonsense(
         remote(X, Y)
     assert "\x1b" not in str(found.value)
     remote._stream.close(finished=False)
-    end = time.monotonic() + 20
-    while True:
-        try:
-            with served.connect():
-                break
-        except RefusedError:  # until the server has seen that the other one is gone
-            assert time.monotonic() < end
-            time.sleep(0.02)
-    served.join()
+    another_comes_and_goes(served)
 
 
 @pytest.mark.parametrize("shape", [(4, 15), (3, 16)])
@@ -192,15 +189,7 @@ def test_a_gradient_that_does_not_fit_is_refused(
     with pytest.raises(MessageError, match=r"127\.0\.0\.1:\d+: .*gradient of shape"):
         loss.backward()
     remote._stream.close(finished=False)
-    end = time.monotonic() + 20
-    while True:
-        try:
-            with served.connect():
-                break
-        except RefusedError:  # until the server has seen that the other one is gone
-            assert time.monotonic() < end
-            time.sleep(0.02)
-    served.join()
+    another_comes_and_goes(served)
 
 
 def test_a_server_of_another_kind_is_told_apart() -> None:

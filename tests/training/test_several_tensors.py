@@ -1,7 +1,7 @@
 """Runs whose cut carries several tensors: against plain PyTorch, resumed, and with wrong settings."""
 
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,58 +12,10 @@ from cutlayer.errors import ConfigError
 from cutlayer.protocol.build import prepare_model
 from cutlayer.training.local_run import LocalRun
 
-NETS = '''
-import torch
-import torch.nn.functional as F
-from torch import nn
-
-
-class UNet(nn.Module):
-    def __init__(self, classes, in_channels):
-        super().__init__()
-        self.down1 = nn.Conv2d(in_channels, 4, 3, padding=1)
-        self.down2 = nn.Conv2d(4, 6, 3, padding=1)
-        self.up2 = nn.Conv2d(6, 4, 3, padding=1)
-        self.up1 = nn.Conv2d(8, 4, 3, padding=1)
-        self.fc = nn.Linear(4, classes)
-
-    def forward(self, x):
-        a = F.relu(self.down1(x))
-        b = F.relu(self.down2(F.max_pool2d(a, 2)))
-        c = F.interpolate(self.up2(b), scale_factor=2)
-        return self.fc(self.up1(torch.cat([c, a], 1)).mean((2, 3)))
-
-
-class Masked(nn.Module):
-    """The mask of dark pixels is a boolean that crosses; what it is made of does not."""
-
-    def __init__(self, classes):
-        super().__init__()
-        self.first = nn.Linear(64, 16)
-        self.second = nn.Linear(16 + 64, classes)
-
-    def forward(self, x):
-        dark = x.flatten(1) < 0.1
-        return self.second(torch.cat([self.first(x.flatten(1)).tanh(), torch.where(dark, -1.0, 1.0)], 1))
-
-
-def adapted(classes):
-    import peft
-    from transformers import ViTConfig, ViTForImageClassification
-
-    model = ViTForImageClassification(ViTConfig(
-        hidden_size=8, intermediate_size=8, num_hidden_layers=2, num_attention_heads=2, image_size=8,
-        patch_size=4, num_channels=1, num_labels=classes,
-    ))
-    return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
-'''
-
 
 @pytest.fixture
-def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    (tmp_path / "several_nets.py").write_text(NETS)
-    monkeypatch.syspath_prepend(tmp_path)
-    return "model.name=several_nets:"
+def nets(several_nets: Any) -> str:
+    return f"model.name={several_nets.__name__}:"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import federate, prepare_model
 from cutlayer.report.compare_runs import compare_runs
 from cutlayer.report.run_summary import summarize
+from cutlayer.split.tensors import call, main_output
 from cutlayer.tasks import Target
 from cutlayer.tasks.own_loss import OwnLoss
 from cutlayer.training import checkpoint
@@ -38,15 +39,6 @@ def pixels(classes, in_channels):
         nn.Conv2d(8, 8, 3, padding=1), nn.ReLU(),
         nn.Conv2d(8, classes, 1),
     )
-
-class Two(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.embed, self.scale, self.rest = nn.Embedding(5, 8), nn.Linear(3, 8), nn.Linear(8, classes)
-        self.mix = nn.Tanh()
-
-    def forward(self, ids, values):
-        return self.rest(self.mix(self.embed(ids).mean(1) + self.scale(values)))
 """
 
 
@@ -75,6 +67,22 @@ def text(seed: int, count: int) -> DataSource:
     return ArrayDataset(tokens[:, :-1], tokens[:, 1:], classes=7, tokens=7, name="text")
 
 
+def sentences(seed: int, count: int) -> DataSource:
+    """Token numbers, padded with 0, and which of them are words; the class is that of the first word."""
+    rng = torch.Generator().manual_seed(seed)
+    ids = torch.randint(1, 8, (count, 6), generator=rng)
+    mask = torch.arange(6) < torch.randint(2, 7, (count, 1), generator=rng)
+    return ArrayDataset(
+        {"input_ids": ids * mask, "attention_mask": mask.long()}, ids[:, 0] % 2, classes=2, tokens=8
+    )
+
+
+def pairs(seed: int, count: int) -> DataSource:
+    rng = torch.Generator().manual_seed(seed)
+    ids, values = torch.randint(5, (count, 3), generator=rng), torch.randn(count, 3, generator=rng)
+    return ArrayDataset((ids, values), ids[:, 0] + values[:, 0], tokens=5)
+
+
 CE = F.cross_entropy
 CASES: dict[str, tuple[Callable[[int, int], DataSource], list[str], str, Callable[[Any, Any], Any], str]] = {
     "regression": (
@@ -94,28 +102,47 @@ CASES: dict[str, tuple[Callable[[int, int], DataSource], list[str], str, Callabl
         '["block1", "fc"]', lambda out, y: CE(out.reshape(-1, 7), y.reshape(-1)), "perplexity",
     ),
 }  # fmt: skip
+# The same tasks with a cut of several tensors, and with several inputs.
+SEVERAL = {
+    "segmentation, skips": (
+        masks, ["model.name=several_nets:MaskUNet", "model.cut=down2"], '["down2", "out"]', CE, "mean_iou",
+    ),
+    "regression, a tuple": (
+        pairs, ["model.name=several_nets:TwoInputs", "model.cut=mix"], "",
+        lambda out, y: F.mse_loss(out[:, 0], y), "mse",
+    ),
+    "classification, a mask in a dict": (
+        sentences, ["model.name=several_nets:bert", "model.cut=bert.encoder.layer.0"], "", CE, "accuracy",
+    ),
+}  # fmt: skip
+ALL = CASES | SEVERAL
 Configure = Callable[..., Config]
 
 
 @pytest.fixture(autouse=True)
-def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def nets(tmp_path: Path, several_nets: Any) -> None:
+    # Beside `several_nets`, which is importable.
     (tmp_path / "task_nets.py").write_text(NETS)
-    monkeypatch.syspath_prepend(tmp_path)
 
 
 def made(configure: Configure, name: str, *settings: str, u: bool = False) -> tuple[Config, FederatedData]:
-    make, model, cuts, _, _ = CASES[name]
+    if name == "classification, a mask in a dict":
+        pytest.importorskip("transformers", reason="needs the extra `hf`: pip install 'cutlayer[hf]'")
+    make, model, cuts, _, _ = ALL[name]
     shape = ["train.mode=u-shaped", f"model.cut={cuts}"] if u else []
     config = configure(*model, "train.optimizer=adamw", "train.lr=0.01", *shape, *settings)
     return config, federate(config, make(0, 60), make(1, 20))
 
 
-@pytest.mark.parametrize("u", [False, True], ids=["two parts", "u-shaped"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "u"),
+    [pytest.param(name, False, id=f"{name}-two parts") for name in ALL]
+    + [pytest.param(name, True, id=f"{name}-u-shaped") for name, case in ALL.items() if case[2]],
+)
 def test_one_client_is_plain_training_to_the_last_bit(configure: Configure, name: str, u: bool) -> None:
     config, data = made(configure, name, "train.clients=1", u=u)
-    run, loss_of = local_run(config, data), CASES[name][3]
-    assert run.server.task.name == name
+    run, loss_of = local_run(config, data), ALL[name][3]
+    assert run.server.task.name == name.partition(",")[0]
     whole = prepare_model(config, data.train, ANY_MODEL)[0].train()
     opt = torch.optim.AdamW(whole.parameters(), config.train.lr, weight_decay=config.train.weight_decay)
     sampler = Sampler(data.parts[0], config.train.batch_size, seed=config.seed, client=0)
@@ -124,7 +151,7 @@ def test_one_client_is_plain_training_to_the_last_bit(configure: Configure, name
         inputs, targets = data.train.batch(sampler.batch(step.epoch, step.step))
         opt.param_groups[0]["lr"] = step.lr
         opt.zero_grad()
-        loss = loss_of(whole(inputs), targets)
+        loss = loss_of(main_output(call(whole, inputs)), targets)
         loss.backward()
         opt.step()
         assert run.step().loss == float(loss.detach())
@@ -132,12 +159,22 @@ def test_one_client_is_plain_training_to_the_last_bit(configure: Configure, name
         assert torch.equal(run.model().state_dict()[key], tensor), key
 
 
+MODES: dict[str, list[str]] = {
+    "parallel": [],
+    "fused": ["train.server_batching=fused", "codec.down=qu:bits=8"],
+    "sequential": ["train.mode=sequential", "train.sync=3"],
+}
+
+
 @pytest.mark.parametrize(
-    "settings",
-    [[], ["train.server_batching=fused", "codec.down=qu:bits=8"], ["train.mode=sequential", "train.sync=3"]],
-    ids=["parallel", "fused", "sequential"],
+    ("name", "settings"),
+    [
+        pytest.param(name, settings, id=f"{name}-{mode}")
+        for name in ALL
+        for mode, settings in MODES.items()
+        if name in CASES or mode == "parallel"
+    ],
 )
-@pytest.mark.parametrize("name", CASES)
 def test_runs_go_on_exactly(configure: Configure, name: str, settings: list[str]) -> None:
     config, data = made(configure, name, "codec.up=qu:bits=4,rounding=stochastic", *settings)
     whole, first, second = (local_run(config, data) for _ in range(3))
@@ -214,10 +251,8 @@ def test_metrics_stand_under_their_names_everywhere(configure: Configure, tmp_pa
 
 
 def test_inputs_by_name_and_by_position(configure: Configure) -> None:
-    rng = torch.Generator().manual_seed(0)
-    ids, values = torch.randint(5, (40, 3), generator=rng), torch.randn(40, 3, generator=rng)
-    targets = ids[:, 0] + values[:, 0]
-    settings = ["model.name=task_nets:Two", "model.cut=mix", "train.lr=0.01", "train.clients=2"]
+    (ids, values), targets = pairs(0, 40).batch(torch.arange(40))
+    settings = ["model.name=several_nets:TwoInputs", "model.cut=mix", "train.lr=0.01", "train.clients=2"]
     config = configure(*settings)
     losses = []
     for inputs in ({"ids": ids, "values": values}, (ids, values)):

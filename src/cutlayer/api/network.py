@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import nn
 
 from cutlayer.aggregation.gloo import Gloo
-from cutlayer.api.callbacks import Callback, Callbacks
+from cutlayer.api.callbacks import Callbacks
 from cutlayer.api.data import DataLike, as_datasets
+from cutlayer.api.keywords import RunKeywords, display, refuse_unknown, resolve
 from cutlayer.api.result import Result
-from cutlayer.api.settings import (
-    LossLike,
-    OptimizerLike,
-    make_config,
-    model_settings,
-    optimizer_settings,
-    run_objects,
-)
+from cutlayer.api.settings import LossLike, OptimizerLike, run_objects
 from cutlayer.api.train import make_result
 from cutlayer.client.join import Participation
 from cutlayer.client.join import join as join_run
 from cutlayer.client.participant import Participant
-from cutlayer.codecs import Codec
-from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.objects import allow_object
 from cutlayer.tasks.base import Task
-from cutlayer.training import progress as displays
 from cutlayer.training.load_run import open_run
-from cutlayer.training.progress import Display, Mode
 from cutlayer.training.serve import serve as serve_run
 from cutlayer.wire.grpc.server import Listening
 from cutlayer.wire.link.model import Link
@@ -43,61 +33,27 @@ from cutlayer.wire.security.credentials import ClientSecurity
 def serve(
     model: nn.Module | str | None = None,
     *,
-    at: str | Sequence[str] | None = None,
-    clients: int | None = None,
-    codec: str | Codec | None = None,
-    down: str | Codec | None = None,
-    loss: LossLike | Task | None = None,
-    optimizer: OptimizerLike | None = None,
-    lr: float | None = None,
-    epochs: int | None = None,
-    batch_size: int | None = None,
-    mode: str | None = None,
-    device: str | torch.device | None = None,
-    precision: str | None = None,
-    seed: int | None = None,
     out: str | Path,
-    resume: bool = False,
-    callbacks: Sequence[Callback] = (),
     listening: Listening | str = "127.0.0.1:50551",
-    config: Config | None = None,
-    settings: Mapping[str, Any] | None = None,
-    progress: Display | Mode = "quiet",
+    **keywords: Unpack[RunKeywords],
 ) -> Result:
     """Train with clients that connect, as `cutlayer serve`. The keywords are those of `cutlayer.train`.
 
     `listening` is an address, or a `Listening` with credentials, limits and all else. No code travels: a
     model, loss or optimizer that is given as an object has to be given to each client's `join`, too.
     """
-    if resume and config is None and Path(out, "config.toml").is_file():
-        config = load(Path(out, "config.toml"))
-    resolved = make_config(
-        config,
-        settings,
-        {
-            **model_settings(model, at),
-            **({} if mode is None else {"train.mode": mode}),
-            **optimizer_settings(optimizer, lr),
-            "train.clients": clients,
-            "codec.up": codec,
-            "codec.down": down,
-            "train.epochs": epochs,
-            "train.batch_size": batch_size,
-            "train.device": device,
-            "train.precision": precision,
-            "seed": seed,
-            "output.dir": str(out),
-        },
-    )
-    objects, interrupt = run_objects(model, loss, optimizer), Interrupt()
+    refuse_unknown("serve", keywords)
+    resolved = resolve(model, keywords, Path(out), {})
+    objects = run_objects(model, keywords.get("loss"), keywords.get("optimizer"))
+    interrupt = Interrupt()
     where = Listening(listening) if isinstance(listening, str) else listening
     found = serve_run(
         resolved,
         where,
-        progress=displays.display(progress) if isinstance(progress, str) else progress,
-        resume=resume,
+        progress=display(keywords),
+        resume=keywords.get("resume", False),
         objects=objects,
-        listeners=[Callbacks(callbacks, interrupt)],
+        listeners=[Callbacks(keywords.get("callbacks", ()), interrupt)],
         interrupt=interrupt,
     )
     # With an aggregator of its own, nobody here has the clients' weights.
@@ -146,7 +102,7 @@ def join(
         cache=cache,
         rate=rate,
         allow_models=allow_models,
-        models=None if model is None else allow_object(model, anything=False).factories,
+        models=None if model is None else allow_object(model, anything=False).at_hand,
         data=given,
         make_task=objects.make_task,
         make_optimizer=objects.make_optimizer,

@@ -181,7 +181,8 @@ class TrainConfig(Section):
     gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
     period: Count = 30
     """schedule = every: multiply by gamma each so many epochs."""
-    warmup_epochs: Natural = 0
+    warmup_epochs: Natural | Annotated[Real, Field(ge=0)] = 0
+    """The learning rate rises linearly for so long; 0.1 is a tenth of an epoch."""
     drop_last: bool = False
     evaluate_every: Natural = 1
     """Epochs between evaluations; the last epoch is always evaluated. 0: only the last."""

@@ -137,6 +137,30 @@ class DataForm:
                 "example in the collate function"
             )
 
+    def check_inputs(self, inputs: Inputs) -> None:
+        """Raise DataError unless samples without targets, for a trained model, have this form."""
+        blank = torch.zeros(1)
+        if isinstance(inputs, Tensor) and self.container == "tensor":
+            # Its dtype may be another one: pre-processing converts pixels and features.
+            given, expected = list(inputs.shape[1:]), list(self.inputs[0].shape)
+            if given != expected:
+                raise DataError(f"samples have the shape {given}, but the model takes {expected}")
+            return
+        found = DataForm.of(inputs, blank)
+        given_forms = {(form.name, form.dtype, form.shape) for form in found.inputs}
+        if found.container != self.container or given_forms != {
+            (form.name, form.dtype, form.shape) for form in self.inputs
+        }:
+            told, wanted = (
+                f"a {form.container} of {', '.join(each.describe() for each in form.inputs)}"
+                for form in (found, self)
+            )
+            raise DataError(f"samples are {told}, but the model takes {wanted}")
+        several = inputs.values() if isinstance(inputs, dict) else inputs
+        lengths = sorted({len(tensor) for tensor in several})
+        if len(lengths) > 1:
+            raise DataError(f"inputs have {lengths} samples; give one of each for every sample")
+
 
 @dataclass(frozen=True)
 class Statistics:

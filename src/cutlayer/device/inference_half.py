@@ -109,6 +109,11 @@ class OnnxHalf:
         return self._tail({FEATURES: np.ascontiguousarray(features, np.float32)})[0]
 
     @staticmethod
+    def count(images: Any) -> int:
+        """How many samples there are."""
+        return len(images)
+
+    @staticmethod
     def split(images: Any, size: int) -> Sequence[Any]:
         """Samples in pieces of at most so many."""
         return [images[at : at + size] for at in range(0, len(images), size)]

@@ -18,14 +18,14 @@ from torch import Tensor
 from cutlayer.codecs import Codec
 from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
-from cutlayer.errors import DataError, FileError
+from cutlayer.errors import FileError
 from cutlayer.models import AllowedModels
 from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import make_codecs, prepare_model
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
-from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes
+from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes, samples_of, split_inputs
 from cutlayer.training.load_run import Trained, open_run
 
 
@@ -110,10 +110,7 @@ class ClientSide:
     @torch.no_grad()
     def smash(self, images: Inputs) -> Tensors:
         """The smashed data of samples as they are stored: uint8 images, features, or several tensors."""
-        expected = self.data_spec.shape
-        given = tuple(images.shape[1:]) if isinstance(images, Tensor) else expected
-        if given != expected:
-            raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
+        self.data_spec.form.check_inputs(images)
         with undisturbed():
             found: Tensors = call(self.head, self.data_spec.preprocess().test(images))
         return found
@@ -148,9 +145,14 @@ class ClientSide:
         return main_output(answer if self.tail is None else self.tail(answer))
 
     @staticmethod
-    def split(images: Tensor, size: int) -> Sequence[Tensor]:
+    def count(images: Inputs) -> int:
+        """How many samples there are."""
+        return samples_of(images)
+
+    @staticmethod
+    def split(images: Inputs, size: int) -> Sequence[Inputs]:
         """Samples in pieces of at most so many."""
-        return torch.split(images, size)
+        return split_inputs(images, size)
 
     @staticmethod
     def join(pieces: Sequence[Tensor]) -> Tensor:

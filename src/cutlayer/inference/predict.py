@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.device.predictions import Prediction
-from cutlayer.errors import DataError
 from cutlayer.protocol.build import make_codecs
 from cutlayer.protocol.run_codecs import codec_of
-from cutlayer.split.tensors import Tensors, call, main_output, raw_bytes
+from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes, split_inputs
 from cutlayer.training.load_run import Trained
 
 
@@ -32,11 +31,10 @@ class Predictor:
         self.raw_bytes = 0
 
     @torch.no_grad()
-    def logits(self, images: Tensor) -> Tensor:
-        """The model's output for a batch of samples as they are stored: uint8 images or features."""
-        expected, given = self._trained.data_spec.shape, tuple(images.shape[1:])
-        if given != expected:
-            raise DataError(f"samples have the shape {list(given)}, but the model takes {list(expected)}")
+    def logits(self, images: Inputs) -> Tensor:
+        """The model's output for a batch of samples as they are stored: uint8 images, features, or several
+        tensors in a tuple or a dict."""
+        self._trained.data_spec.form.check_inputs(images)
         codecs = self._codecs
         head, *rest = self._trained.parts
         x: Tensors = call(head, self._preprocess.test(images))
@@ -48,15 +46,15 @@ class Predictor:
             x = part(codecs.decode_cut(frame))
         return main_output(x)
 
-    def __call__(self, images: Tensor, batch: int = 256) -> Iterator[Prediction]:
+    def __call__(self, images: Inputs, batch: int = 256) -> Iterator[Prediction]:
         """Predict sample by sample, in order."""
         return predictions(self.logits, images, batch)
 
 
-def predictions(logits: Callable[[Tensor], Tensor], images: Tensor, batch: int = 256) -> Iterator[Prediction]:
+def predictions(logits: Callable[[Inputs], Tensor], images: Inputs, batch: int = 256) -> Iterator[Prediction]:
     """What a model says of each sample, in order."""
     index = 0
-    for piece in torch.split(images, batch):
+    for piece in split_inputs(images, batch):
         probabilities = logits(piece).softmax(1)
         values, labels = probabilities.topk(min(5, probabilities.shape[1]), dim=1)
         for value, row in zip(values.tolist(), labels.tolist(), strict=True):

@@ -67,6 +67,9 @@ class Half(Protocol):
     def finish(self, answer: Any) -> Any:
         """The model's output from the server's answer; in a U-shape, through the tail."""
 
+    def count(self, images: Any) -> int:
+        """How many samples there are."""
+
     def split(self, images: Any, size: int) -> Sequence[Any]:
         """Samples in pieces of at most so many."""
 
@@ -126,7 +129,8 @@ class RemoteModel:
         )
 
     def __call__(self, images: Any) -> Any:
-        """The model's output for samples as they are stored: uint8 images or features."""
+        """The model's output for samples as they are stored: uint8 images, features, or several tensors in a
+        tuple or a dict, as the data had them."""
         waiting: deque[_Asked] = deque()
         try:
             return self.side.join(list(self._pieces(images, waiting)))
@@ -143,7 +147,7 @@ class RemoteModel:
             frame = self.side.encode(smashed, self._codec)
             self._count(frame, smashed)
             request = message_class("PredictRequest")(frame=frame, half=self.side.digest)
-            waiting.append(_Asked(request, len(piece), self._ask(request)))
+            waiting.append(_Asked(request, self.side.count(piece), self._ask(request)))
         while waiting:
             yield self._answer(waiting.popleft())
 

@@ -8,22 +8,27 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from cutlayer.data import ArrayDataset, Dataset, Inputs, load
+from cutlayer.data import Dataset, Inputs, load
 from cutlayer.data.formats.decode import decode_all
 from cutlayer.data.formats.encoded import Record
 from cutlayer.data.load_options import Split
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import DataError
 from cutlayer.pixels import SUFFIXES
+from cutlayer.split.tensors import samples_of
 
 
 @dataclass(frozen=True)
 class Samples:
     """Samples as a model wants them; labels and names where there are any."""
 
-    images: Tensor
+    images: Inputs
     labels: Tensor | None = None
     names: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return samples_of(self.images)
 
 
 def samples(source: str, data_spec: DataSpec, split: Split, root: str | Path, limit: int | None) -> Samples:
@@ -45,12 +50,9 @@ def samples(source: str, data_spec: DataSpec, split: Split, root: str | Path, li
             f"{source}: samples have the shape {list(found.shape)}, but the model was trained on "
             f"{list(data_spec.shape)}"
         )
-    if not isinstance(found, Dataset | ArrayDataset) or len(found.form.inputs) != 1:
-        raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
     inputs: Inputs = found.images if isinstance(found, Dataset) else found.batch(torch.arange(len(found)))[0]
+    data_spec.form.check_inputs(inputs)
     labels = found.labels
-    if not isinstance(inputs, Tensor):
-        raise DataError(f"{source}: samples with several inputs cannot be predicted one by one")
     # Labels of other classes say nothing about this model's predictions.
     named = None not in (found.class_names, data_spec.class_names)
     same = found.form.target == data_spec.form.target and found.form.classed

@@ -42,4 +42,4 @@ def object_name(value: object) -> str:
 def allow_object(model: nn.Module, *, anything: bool = True) -> AllowedModels:
     """Let settings mean this model by `object_name(model)`. Each use gets a copy of it, as it is now."""
     kept = copy.deepcopy(model)
-    return AllowedModels(factories={object_name(model): lambda: copy.deepcopy(kept)}, anything=anything)
+    return AllowedModels(at_hand={object_name(model): lambda: copy.deepcopy(kept)}, anything=anything)

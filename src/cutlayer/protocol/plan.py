@@ -37,7 +37,7 @@ class LearningRate:
     milestones: tuple[int, ...] = ()
     gamma: float = 0.1
     period: int = 30
-    warmup_epochs: int = 0
+    warmup_epochs: float = 0
 
     def at(self, epoch: int, step: int, steps_per_epoch: int) -> float:
         """The learning rate of a step."""

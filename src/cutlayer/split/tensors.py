@@ -33,6 +33,18 @@ def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
     return tuple(map(f, inputs)) if isinstance(inputs, tuple) else f(inputs)
 
 
+def samples_of(inputs: Inputs) -> int:
+    """How many samples a model is given."""
+    several = tuple(inputs.values()) if isinstance(inputs, dict) else inputs
+    return len(several[0]) if isinstance(several, tuple) else len(several)
+
+
+def split_inputs(inputs: Inputs, size: int) -> list[Inputs]:
+    """What a model is given, in pieces of at most so many samples."""
+    starts = range(0, samples_of(inputs), size)
+    return [apply_to_inputs(lambda tensor: tensor[at : at + size], inputs) for at in starts]  # noqa: B023
+
+
 def to_device(inputs: Inputs, device: torch.device) -> Inputs:
     """What a model takes, on its device."""
     return apply_to_inputs(lambda tensor: tensor.to(device), inputs)

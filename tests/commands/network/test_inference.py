@@ -1,6 +1,5 @@
 """Split inference over real sockets: what the device gets is what the whole model says."""
 
-import asyncio
 import csv
 import io
 import json
@@ -9,11 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
 
 import grpc
 import pytest
@@ -26,7 +21,6 @@ from cutlayer.inference.batcher import Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.predict import Predictor
 from cutlayer.inference.remote_model import RemoteModel
-from cutlayer.inference.server import Serving, running
 from cutlayer.inference.service import PREDICT
 from cutlayer.training import checkpoint
 from cutlayer.training.load_run import open_run
@@ -35,31 +29,12 @@ from cutlayer.wire.security import certs, tokens
 from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
 
 
-@contextmanager
-def served(folder: Path, **settings) -> Iterator[tuple[str, running]]:
-    """A server in a thread; its address, and itself."""
-    loop = asyncio.new_event_loop()
-    server = running(open_run(folder), Serving("127.0.0.1:0", **settings))
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    try:
-        port = asyncio.run_coroutine_threadsafe(server.__aenter__(), loop).result(60)
-        try:
-            yield f"127.0.0.1:{port}", server
-        finally:
-            asyncio.run_coroutine_threadsafe(server.__aexit__(), loop).result(60)
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
-
-
 def images(count: int) -> torch.Tensor:
     return load("digits", "test").images[:count]
 
 
 @pytest.mark.parametrize("which", ["trained", "u_shaped"])
-def test_many_clients_at_once_get_what_the_whole_model_says(request, which) -> None:
+def test_many_clients_at_once_get_what_the_whole_model_says(served, request, which) -> None:
     folder = request.getfixturevalue(which)
     pieces = torch.split(images(96), 8)
     local = Predictor(open_run(folder))
@@ -76,7 +51,7 @@ def test_many_clients_at_once_get_what_the_whole_model_says(request, which) -> N
             model.close()
 
 
-def test_alone_it_is_the_same_to_the_bit(trained) -> None:
+def test_alone_it_is_the_same_to_the_bit(served, trained) -> None:
     local = Predictor(open_run(trained))
     with served(trained) as (address, _), RemoteModel(address, trained, batch=10) as model:
         pieces = torch.split(images(35), 10)
@@ -87,7 +62,7 @@ def test_alone_it_is_the_same_to_the_bit(trained) -> None:
 
 
 @pytest.mark.parametrize("which", ["trained", "u_shaped"])
-def test_the_exported_half_is_all_that_a_device_needs(run, request, which, tmp_path) -> None:
+def test_the_exported_half_is_all_that_a_device_needs(served, run, request, which, tmp_path) -> None:
     folder = request.getfixturevalue(which)
     half = tmp_path / "device.safetensors"
     assert run("export", folder, "--part", "client", "--out", half).exit_code == 0
@@ -104,7 +79,7 @@ def test_the_exported_half_is_all_that_a_device_needs(run, request, which, tmp_p
     assert isinstance(run("predict", half, *words).exception, FileError)
 
 
-def test_halves_that_do_not_belong_together(run, trained, tmp_path) -> None:
+def test_halves_that_do_not_belong_together(served, run, trained, tmp_path) -> None:
     half = tmp_path / "old.safetensors"
     first, *_, last = checkpoint.steps(trained / "checkpoints")
     assert first < last
@@ -121,7 +96,7 @@ def test_halves_that_do_not_belong_together(run, trained, tmp_path) -> None:
         ClientSide.load(whole)
 
 
-def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(trained) -> None:
+def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(served, trained) -> None:
     with served(trained, batching=Batching(samples=16)) as (address, server):
         shape = server.side.forms
         good = cutlayer.codec("dense").encode(torch.zeros(2, *shape))
@@ -156,7 +131,7 @@ def test_what_no_honest_client_sends_is_refused_and_disturbs_nobody(trained) -> 
         assert counted in server.metrics.text()
 
 
-def test_only_those_with_a_token_and_over_tls(trained, tmp_path) -> None:
+def test_only_those_with_a_token_and_over_tls(served, trained, tmp_path) -> None:
     certs.make_ca(tmp_path)
     certs.make_server(tmp_path, ["127.0.0.1"])
     tokens.make(tmp_path, ["camera"])

@@ -125,3 +125,21 @@ def test_mistakes(out: Path) -> None:
     assert "seed: 0, now 5" in str(refused.exception)
     assert invoke("error", "--scale", "huge").exit_code == 2
     assert "--scale" in invoke("error", "--help").stdout
+
+
+def test_transformers(out: Path) -> None:
+    result = found(out, "transformers", "--codec", "qu:bits=2")
+    losses = {(r["model"], r["codec"]): r for r in rows(result, "losses")}
+    assert losses["gpt", "none"]["seeds"] == losses["gpt", "EMS(2)"]["seeds"] == 2
+    assert losses["gpt", "EMS(2)"]["bits"] <= 2 < losses["gpt", "QU(4)"]["bits"] < 5
+    assert losses["gpt", "none"]["error"] == 0 < losses["gpt", "EMS(2)"]["error"] < 0.5
+    # The text repeats one sentence, of which even these few steps learn something.
+    assert 0 < losses["gpt", "none"]["validation loss"] < 3
+    assert losses["gpt", "qu:bits=2"]["error"] > losses["gpt", "QU(4)"]["error"]
+    tested = {(r["model"], r["codec"]): r for r in rows(result, "tested")}
+    assert tested["gpt", "EMS(2)"]["seeds"] == 2
+    assert abs(tested["gpt", "EMS(3)"]["to none"]) < 0.1
+    assert [claim["claim"].partition(":")[2] for claim in result["claims"]] == [
+        " gpt, behind block1",
+        " vit, behind block1",
+    ]

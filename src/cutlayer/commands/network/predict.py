@@ -176,7 +176,7 @@ def _report(
             raise  # those of the network are OSErrors, too
         except OSError as error:
             raise FileError(f"{out}: cannot be written ({error.strerror})") from error
-    total = len(found.images)
+    total = len(found)
     said = f"{total:,} samples, {show.size(predictor.bytes)} over the cut "
     said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
     if found.labels is not None:

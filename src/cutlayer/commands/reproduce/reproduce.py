@@ -8,9 +8,17 @@ from cutlayer.commands.reproduce import bounds as reproduce_bounds
 from cutlayer.commands.reproduce import convergence as reproduce_convergence
 from cutlayer.commands.reproduce import error as reproduce_error
 from cutlayer.commands.reproduce import time as reproduce_time
+from cutlayer.commands.reproduce import transformers as reproduce_transformers
 
-# One module an experiment, each with `register(app)`, in the order of the paper.
-EXPERIMENTS = (reproduce_error, reproduce_bounds, reproduce_time, reproduce_bias, reproduce_convergence)
+# One module an experiment, each with `register(app)`, in the order of the paper; then what is beyond it.
+EXPERIMENTS = (
+    reproduce_error,
+    reproduce_bounds,
+    reproduce_time,
+    reproduce_bias,
+    reproduce_convergence,
+    reproduce_transformers,
+)
 
 
 def register(app: typer.Typer) -> None:
