@@ -150,7 +150,7 @@ Fault sparse_decode(const uint8_t* in, Shape shape, bool keys, Values kind, floa
   const bool stream = streams(out, shape.rows, shape.d);
   parallel(threads, before.size(), [&](size_t i) {
     const uint8_t* at = in + i / chunks * section;
-    kernels().mask_unpack(at + i % chunks * kChunk / 8, shape.length(i % chunks),
+    kernels().mask_unpack(at + i % chunks * kChunk / 8, in + shape.rows * section, shape.length(i % chunks),
                           at + where + size_t(before[i]) * value_size(kind), kind,
                           out + i / chunks * shape.d + i % chunks * kChunk, stream);
   });

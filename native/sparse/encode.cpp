@@ -2,8 +2,9 @@
 
 #include <cstring>
 
-#include "common/parallel.hpp"
 #include "common/float16.hpp"
+#include "common/parallel.hpp"
+#include "sparse/chunks.hpp"
 
 namespace cutlayer {
 namespace {
@@ -23,12 +24,6 @@ uint32_t level_threshold(unsigned l, double topmin, unsigned bits, bool nearest)
   while (a > 0 && enough(a - 1)) --a;
   while (!enough(a)) ++a;
   return a;
-}
-
-// f(index, row, chunk) for every chunk of every row, in parallel.
-template <class F>
-void for_chunks(const Shape& shape, int threads, F f) {
-  parallel(threads, shape.rows * shape.chunks(), [&](size_t i) { f(i, i / shape.chunks(), i % shape.chunks()); });
 }
 
 }  // namespace
@@ -57,29 +52,12 @@ void ms_encode(const float* x, const Selection& top, unsigned bits, bool nearest
   });
 }
 
-std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads) {
-  const Shape shape{rows, d, 1};
-  std::vector<Range> parts(rows * shape.chunks()), result(rows);
-  for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
-    parts[i] = kernels().range(x + r * d + c * kChunk, shape.length(c));
-  });
-  for (size_t r = 0; r < rows; ++r) {
-    result[r] = parts[r * shape.chunks()];
-    for (size_t c = 1; c < shape.chunks(); ++c) {
-      const Range& part = parts[r * shape.chunks() + c];
-      result[r] = {std::min(result[r].lo, part.lo), std::max(result[r].hi, part.hi),
-                   std::max(result[r].max_bits, part.max_bits)};
-    }
-  }
-  return result;
-}
-
 namespace {
 
-// The kept elements of a section: thresholds of chunks (top-k), or a bit mask (random choices).
+// The kept elements of a section: where each chunk's values begin and how many they are; and the random sets.
 struct Kept {
   std::vector<Chunk> chunks;
-  std::vector<uint64_t> bits;
+  Sample sample;
   uint32_t max_bits;
 };
 
@@ -91,17 +69,39 @@ Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint32_t se
     kept.max_bits = select_row(x, shape, threads, kept.chunks.data()).max_bits;
   }
   if (kept.max_bits > kMaxFinite || how.pick == Pick::topk) return kept;
-  kept.bits.resize((shape.d + kBlock - 1) / kBlock);
-  sample_row(x, shape, how.pick == Pick::random ? nullptr : kept.chunks.data(), how.sampling, section, threads,
-             kept.bits.data());
+  const bool random = how.pick == Pick::random;
+  kept.sample = random ? sample_all(shape, how.sampling, section) : sample_top(shape, how.sampling, section);
   uint64_t before = 0;
   for (size_t c = 0; c < shape.chunks(); ++c) {
-    kept.chunks[c].before = before;
-    kept.chunks[c].count = count_bits(kept.bits.data() + c * kChunk / kBlock, shape.length(c));
-    before += kept.chunks[c].count;
+    Chunk& chunk = kept.chunks[c];
+    const uint64_t first = c * kChunk, tops = random ? 0 : chunk.count;
+    kept.sample.chunks.push_back({kept.sample.top.data(), chunk.before, chunk.before + tops, kept.sample.others.data(),
+                                  first - chunk.before, first - chunk.before + shape.length(c) - tops});
+    const Sampled& sampled = kept.sample.chunks.back();
+    chunk.count = count_between(sampled.others, sampled.other_at, sampled.other_end) +
+                  (random ? 0 : count_between(sampled.top, sampled.top_at, sampled.top_end));
+    chunk.before = before;
+    before += chunk.count;
   }
   if (before != shape.k) throw DataChanged();
   return kept;
+}
+
+// Writes the mask of a chunk to `marks` and its values to the frame.
+void pack_chunk(const float* x, size_t n, const Kept& kept, size_t c, const Sparse& how, uint64_t* marks,
+                uint8_t* values) {
+  const Chunk& chunk = kept.chunks[c];
+  uint8_t* end = values + size_t(chunk.count) * value_size(how.kind);
+  uint8_t* at = nullptr;
+  if (how.pick == Pick::topk) {
+    at = kernels().top_pack(x, n, chunk.threshold, marks, values, end, how.kind);
+  } else if (how.pick == Pick::randomized_topk) {
+    at = kernels().sampled_pack(x, n, chunk.threshold, kept.sample.chunks[c], marks, values, end, how.kind);
+  } else {
+    std::memcpy(marks, kept.sample.others.data() + c * kChunk / kBlock, (n + kBlock - 1) / kBlock * 8);
+    at = kernels().marked_pack(x, n, marks, how.scale, values, end, how.kind);
+  }
+  if (at != end) throw DataChanged();
 }
 
 uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint32_t section, uint8_t* out,
@@ -111,26 +111,18 @@ uint32_t sparse_row(const float* x, const Shape& shape, const Sparse& how, uint3
   const size_t where = how.keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1);
   for_chunks({1, shape.d, shape.k}, threads, [&](size_t, size_t, size_t c) {
     const size_t n = shape.length(c), before = size_t(kept.chunks[c].before);
-    const float* at = x + c * kChunk;
-    uint64_t buffer[kChunk / kBlock];
-    const uint64_t* marks = buffer;
-    if (how.pick == Pick::topk) {
-      kernels().top_mask(at, n, kept.chunks[c].threshold, buffer);
-      if (count_bits(buffer, n) != kept.chunks[c].count) throw DataChanged();
-    } else {
-      marks = kept.bits.data() + c * kChunk / kBlock;
-    }
-    if (how.keys) {
-      uint8_t* key = out + 4 * before;
-      for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
-        for (uint64_t m = marks[w]; m; m &= m - 1, key += 4) {
-          const uint32_t index = uint32_t(c * kChunk + w * kBlock + size_t(__builtin_ctzll(m)));
-          std::memcpy(key, &index, 4);
-        }
-    } else {
+    uint64_t marks[kChunk / kBlock];
+    pack_chunk(x + c * kChunk, n, kept, c, how, marks, out + where + before * value_size(how.kind));
+    if (!how.keys) {
       std::memcpy(out + c * kChunk / 8, marks, bit_bytes(n, 1));
+      return;
     }
-    kernels().gather_values(at, n, marks, how.scale, out + where + before * value_size(how.kind), how.kind);
+    uint8_t* key = out + 4 * before;
+    for (size_t w = 0; w < (n + kBlock - 1) / kBlock; ++w)
+      for (uint64_t m = marks[w]; m; m &= m - 1, key += 4) {
+        const uint32_t index = uint32_t(c * kChunk + w * kBlock + size_t(__builtin_ctzll(m)));
+        std::memcpy(key, &index, 4);
+      }
   });
   return kept.max_bits;
 }
@@ -147,52 +139,6 @@ uint32_t sparse_encode(const float* x, Shape shape, const Sparse& how, uint8_t* 
                             by_row ? 1 : threads);
   });
   return *std::max_element(largest.begin(), largest.end());
-}
-
-void qu_encode(const float* x, size_t d, const std::vector<Range>& ranges, unsigned bits, bool stochastic,
-               uint64_t seed, bool own_range, uint8_t* out, int threads) {
-  const Shape shape{ranges.size(), d, 1};
-  const size_t head = own_range ? 8 : 0, section = head + bit_bytes(d, bits);
-  for_chunks(shape, threads, [&](size_t, size_t r, size_t c) {
-    const Range& range = ranges[r];
-    uint8_t* at = out + r * section;
-    if (own_range && c == 0) {
-      std::memcpy(at, &range.lo, 4);
-      std::memcpy(at + 4, &range.hi, 4);
-    }
-    const double width = double(range.hi) - double(range.lo);
-    const double scale = width > 0 ? double((1u << bits) - 1) / width : 0;
-    const size_t first = r * d + c * kChunk;
-    kernels().qu_pack(x + first, shape.length(c), double(range.lo), scale, bits, stochastic, seed, first,
-                      at + head + c * kChunk / 8 * bits);
-  });
-}
-
-static inline uint32_t grid(float x, double lo, double scale) {
-  // Adding 1.5 * 2^52 rounds to an integer, ties to even, and leaves it in the lowest bits. The mask keeps the result
-  // on the grid even if another thread changes the data meanwhile.
-  const double rounded = (double(x) - lo) * scale + 6755399441055744.0;
-  uint64_t bits;
-  std::memcpy(&bits, &rounded, 8);
-  return uint32_t(bits & 0xffff);
-}
-
-static double grid_scale(float lo, float hi) { return hi > lo ? 65535.0 / (double(hi) - double(lo)) : 0; }
-
-void km_histogram(const float* x, size_t d, float lo, float hi, int64_t* bins) {
-  const double scale = grid_scale(lo, hi);
-  for (size_t i = 0; i < d; ++i) ++bins[grid(x[i], lo, scale)];
-}
-
-void km_encode(const float* x, size_t d, float lo, float hi, const uint8_t* cluster, unsigned bits,
-               uint8_t* out) {
-  const double scale = grid_scale(lo, hi);
-  uint32_t word = 0, filled = 0;
-  for (size_t i = 0; i < d; ++i) {
-    word |= uint32_t(cluster[grid(x[i], lo, scale)]) << filled;
-    for (filled += bits; filled >= 8; filled -= 8, word >>= 8) *out++ = uint8_t(word);
-  }
-  if (filled) *out = uint8_t(word);
 }
 
 }  // namespace cutlayer

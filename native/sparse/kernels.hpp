@@ -43,6 +43,26 @@ struct MsCode {
   uint32_t levels[6];  // for bits <= 3: smallest magnitude of levels 1 .. 2^bits - 2
 };
 
+// The code of `qu`: (x - lo) * scale, rounded. Single precision gives a code or one less: `next` has, for each code but
+// the last, the smallest element of the next code, so that a comparison decides. Not for stochastic rounding, more than
+// four bits, and ranges that single precision cannot hold.
+struct QuCode {
+  unsigned bits;
+  bool stochastic, thresholds;
+  uint64_t seed;
+  double exact_lo, exact_scale;
+  float lo, scale, half, next[16];
+};
+
+// Which elements of a chunk randomized top-k keeps: a bit for each top element in order, this chunk's from `top_at` to
+// `top_end`, and the same for the others. One word behind the ends may be read.
+struct Sampled {
+  const uint64_t* top;
+  uint64_t top_at, top_end;
+  const uint64_t* others;
+  uint64_t other_at, other_end;
+};
+
 struct Kernels {
   const char* name;
   // In one read: counts magnitudes above a bracket, collects those in it, finds negative and non-finite values.
@@ -56,16 +76,17 @@ struct Kernels {
   // limit: not at `end` only if the data have changed since they were counted.
   uint8_t* (*ms_pack)(const float* x, size_t n, const Threshold& threshold, const MsCode& code, uint8_t* mask,
                       uint8_t* values, uint8_t* end, Values kind);
-  void (*qu_pack)(const float* x, size_t n, double lo, double scale, unsigned bits, bool stochastic,
-                  uint64_t seed, uint64_t first, uint8_t* out);
-  // Stores the marked elements, multiplied by scale.
-  void (*gather_values)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values, Values kind);
+  void (*qu_pack)(const float* x, size_t n, const QuCode& code, uint64_t first, uint8_t* out);
+  // The sparse codecs: the values of kept elements, as in ms_pack, and the mask of these, `keep`. For top-k; for
+  // randomized top-k (null if the data have changed); for a mask that is given, with values multiplied by scale.
+  uint8_t* (*top_pack)(const float* x, size_t n, const Threshold& threshold, uint64_t* keep, uint8_t* values,
+                       uint8_t* end, Values kind);
+  uint8_t* (*sampled_pack)(const float* x, size_t n, const Threshold& threshold, const Sampled& sampled, uint64_t* keep,
+                           uint8_t* values, uint8_t* end, Values kind);
+  uint8_t* (*marked_pack)(const float* x, size_t n, const uint64_t* keep, float scale, uint8_t* values, uint8_t* end,
+                          Values kind);
   // Philox words of the indices first .. first + n - 1.
   void (*random)(uint64_t seed, uint32_t stream, uint32_t section, uint64_t first, size_t n, uint32_t* out);
-  // Replaces the mask of top elements, `keep`, by the mask of sampled elements. `top_set` has a bit for each top
-  // element in order, this chunk's from `top_at` on; `other_set` the same for the others.
-  void (*keep_sampled)(uint64_t* keep, size_t n, const uint64_t* top_set, uint64_t top_at, const uint64_t* other_set,
-                       uint64_t other_at);
   // Decoding. `stream`: use streaming stores (`out` is then aligned to 64 bytes). Input up to `end` may be read.
   // `table` has 2^width entries, width <= 8.
   void (*table_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned width, const float* table,
@@ -74,17 +95,17 @@ struct Kernels {
   // `values` starts at the first value of this chunk; the caller has counted the marks.
   void (*ms_unpack)(const uint8_t* in, const uint8_t* end, size_t n, unsigned bits, bool is_signed, double topmin,
                     const float* table, const uint8_t* values, Values kind, float* out, bool stream);
-  void (*mask_unpack)(const uint8_t* in, size_t n, const uint8_t* values, Values kind, float* out,
+  void (*mask_unpack)(const uint8_t* in, const uint8_t* end, size_t n, const uint8_t* values, Values kind, float* out,
                       bool stream);
   // Counts the codes whose low `bits` bits are all ones.
   uint64_t (*count_marks)(const uint8_t* in, size_t n, unsigned width, unsigned bits);
 };
 
-#define CUTLAYER_TABLE(ns)                                                                          \
-  {                                                                                                 \
-    #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::top_mask, ns::ms_pack, ns::qu_pack,     \
-        ns::gather_values, ns::random_words, ns::keep_sampled, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,    \
-        ns::mask_unpack, ns::count_marks                                                             \
+#define CUTLAYER_TABLE(ns)                                                                                        \
+  {                                                                                                               \
+    #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::top_mask, ns::ms_pack, ns::qu_pack, ns::top_pack,     \
+        ns::sampled_pack, ns::marked_pack, ns::random_words, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,        \
+        ns::mask_unpack, ns::count_marks                                                                           \
   }
 
 extern const Kernels generic_kernels;
@@ -92,9 +113,12 @@ extern const Kernels generic_kernels;
 extern const Kernels avx2_kernels;
 extern const Kernels avx512_kernels;
 #endif
+#ifdef CUTLAYER_NEON
+extern const Kernels neon_kernels;
+#endif
 
-// The kernels for the best instruction set of this processor. force_kernels chooses one by name, for tests; null for
-// the best.
+// The kernels for the best instruction set of this processor. force_kernels chooses one by name, for tests and
+// benchmarks; null for the best. False if there is no such set, or the processor lacks it.
 const Kernels& kernels();
 bool force_kernels(const char* name);
 

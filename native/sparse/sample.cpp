@@ -1,8 +1,6 @@
 #include "sparse/sample.hpp"
 
-#include <cstring>
-
-#include "common/parallel.hpp"
+#include <cmath>
 
 namespace cutlayer {
 namespace {
@@ -11,21 +9,66 @@ namespace {
 enum Stream : uint32_t { kHits = 1, kTop = 2, kOthers = 3 };
 
 // How many of k draws without replacement fall on top elements. Counts are exact in double.
+class TopDraws {
+ public:
+  TopDraws(const Shape& shape, const Sampling& sampling)
+      : top_(double(shape.k)), others_(double(shape.d - shape.k)), a_((1 - sampling.alpha) / top_),
+        b_(others_ > 0 ? sampling.alpha / others_ : 0), alpha_(sampling.alpha), coin_(sampling.coin) {}
+
+  void add(const uint32_t* words, size_t n) {
+    if (!add_at_once(words, n)) add_one_by_one(words, n);
+  }
+  double left() const { return top_; }
+
+ private:
+  // The probability of a hit hardly changes within some draws. So most words are hits or misses whatever the order;
+  // if all are, they need only be counted.
+  bool add_at_once(const uint32_t* words, size_t n) {
+    const double draws = double(n), margin = 1e-9;  // far above all rounding errors
+    if (top_ <= draws || others_ <= draws) return false;
+    if (coin_) {
+      const double first = std::ceil(alpha_ * kWords);
+      return take(first < kWords ? n - kernels().words_ge(words, n, uint32_t(first)) : n, n);
+    }
+    const double least = share(top_ - draws, others_) - margin, most = share(top_, others_ - draws) + margin;
+    if (!(least > 0 && most < 1 - margin)) return false;
+    const uint64_t misses = kernels().words_ge(words, n, uint32_t(least * kWords));
+    return kernels().words_ge(words, n, uint32_t(most * kWords) + 1) == misses && take(misses, n);
+  }
+
+  bool take(uint64_t misses, uint64_t n) {
+    top_ -= double(n - misses);
+    others_ -= double(misses);
+    return true;
+  }
+
+  void add_one_by_one(const uint32_t* words, size_t n) {
+    for (size_t i = 0; i < n; ++i) {
+      const double u = double(words[i]) / kWords, left = top_ * a_;
+      const bool hit = coin_ ? u >= alpha_ : u * (left + others_ * b_) < left;
+      if (top_ > 0 && (hit || others_ == 0)) top_ -= 1;
+      else others_ -= 1;
+    }
+  }
+
+  double share(double top, double others) const { return top * a_ / (top * a_ + others * b_); }
+
+  static constexpr double kWords = 4294967296.0;
+  double top_, others_;
+  const double a_, b_, alpha_;
+  const bool coin_;
+};
+
 uint64_t top_draws(const Shape& shape, const Sampling& sampling, uint32_t section) {
-  double top = double(shape.k), others = double(shape.d - shape.k);
-  const double a = (1 - sampling.alpha) / top, b = others > 0 ? sampling.alpha / others : 0;
+  TopDraws draws(shape, sampling);
   uint32_t words[kSpan];
+  constexpr size_t some = 128;  // a word that may be either is then rare, if k is large
   for (uint64_t j = 0; j < shape.k; j += kSpan) {
     const size_t n = size_t(std::min<uint64_t>(kSpan, shape.k - j));
     kernels().random(sampling.seed, kHits, section, j, n, words);
-    for (size_t i = 0; i < n; ++i) {
-      const double u = double(words[i]) * (1.0 / 4294967296.0), left = top * a;
-      const bool hit = sampling.coin ? u >= sampling.alpha : u * (left + others * b) < left;
-      if (top > 0 && (hit || others == 0)) top -= 1;
-      else others -= 1;
-    }
+    for (size_t i = 0; i < n; i += some) draws.add(words + i, std::min(some, n - i));
   }
-  return shape.k - uint64_t(top);
+  return shape.k - uint64_t(draws.left());
 }
 
 // A random subset of m of n positions as a bit set, with one spare word behind it. Positions are drawn with rejection
@@ -55,26 +98,26 @@ std::vector<uint64_t> draw(const Sampling& sampling, Stream stream, uint32_t sec
 
 }  // namespace
 
-void sample_row(const float* x, const Shape& shape, const Chunk* top, const Sampling& sampling, uint32_t section,
-                int threads, uint64_t* keep) {
-  const size_t d = shape.d;
-  const auto& kernel = kernels();
-  if (!top) {
-    const std::vector<uint64_t> set = draw(sampling, kOthers, section, shape.k, d);
-    std::memcpy(keep, set.data(), (d + 63) / 64 * 8);
-    if (d % 64) keep[d / 64] &= (1ull << (d % 64)) - 1;
-    return;
-  }
-  const uint64_t hits = top_draws(shape, sampling, section), others = d - shape.k;
-  const std::vector<uint64_t> top_set = draw(sampling, kTop, section, hits, shape.k),
-                              other_set = draw(sampling, kOthers, section, shape.k - hits, others);
-  parallel(threads, shape.chunks(), [&](size_t c) {
-    const size_t n = shape.length(c);
-    uint64_t* bits = keep + c * kChunk / kBlock;
-    kernel.top_mask(x + c * kChunk, n, top[c].threshold, bits);
-    if (count_bits(bits, n) != top[c].count) throw DataChanged();
-    kernel.keep_sampled(bits, n, top_set.data(), top[c].before, other_set.data(), c * kChunk - top[c].before);
-  });
+Sample sample_top(const Shape& shape, const Sampling& sampling, uint32_t section) {
+  const uint64_t hits = top_draws(shape, sampling, section);
+  return {draw(sampling, kTop, section, hits, shape.k),
+          draw(sampling, kOthers, section, shape.k - hits, shape.d - shape.k),
+          {}};
+}
+
+Sample sample_all(const Shape& shape, const Sampling& sampling, uint32_t section) {
+  Sample sample{{}, draw(sampling, kOthers, section, shape.k, shape.d), {}};
+  if (shape.d % 64) sample.others[shape.d / 64] &= (1ull << (shape.d % 64)) - 1;
+  return sample;
+}
+
+uint64_t count_between(const uint64_t* set, uint64_t first, uint64_t end) {
+  auto before = [&](uint64_t at) {  // bits before `at` in its word
+    return at % 64 ? uint64_t(__builtin_popcountll(set[at / 64] << (64 - at % 64))) : 0;
+  };
+  uint64_t count = 0;
+  for (uint64_t w = first / 64; w < end / 64; ++w) count += uint64_t(__builtin_popcountll(set[w]));
+  return count + before(end) - before(first);
 }
 
 }  // namespace cutlayer

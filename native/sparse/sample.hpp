@@ -10,9 +10,19 @@ struct Sampling {
   uint64_t seed;
 };
 
-// Sets bit i of `keep` for each sampled element i. `top` are the chunks of a top-k selection for randomized top-k, or
-// null for random-k. `section` is the row's number in the tensor.
-void sample_row(const float* x, const Shape& shape, const Chunk* top, const Sampling& sampling, uint32_t section,
-                int threads, uint64_t* keep);
+// The random sets of a section, one bit an element in order, with a spare word behind each; and where in them each
+// chunk begins and ends.
+struct Sample {
+  std::vector<uint64_t> top, others;
+  std::vector<Sampled> chunks;
+};
+
+// Randomized top-k: which of the top elements are kept, and which of the others. Random-k: all elements are others.
+// `section` is the row's number in the tensor.
+Sample sample_top(const Shape& shape, const Sampling& sampling, uint32_t section);
+Sample sample_all(const Shape& shape, const Sampling& sampling, uint32_t section);
+
+// How many bits of a set from `first` to before `end` are 1.
+uint64_t count_between(const uint64_t* set, uint64_t first, uint64_t end);
 
 }  // namespace cutlayer

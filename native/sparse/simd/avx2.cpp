@@ -15,14 +15,11 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi,bmi2,popcnt")
 #endif
-#define CUTLAYER_ISA 1
 namespace cutlayer {
 namespace avx2 {
-#include "sparse/simd/block64.inc"
-#include "sparse/simd/scan.inc"
-#include "sparse/simd/philox.inc"
-#include "sparse/simd/pack.inc"
-#include "sparse/simd/unpack.inc"
+#include "common/simd/bits.inc"
+#include "common/simd/avx2.inc"
+#include "sparse/simd/kernels.inc"
 }  // namespace avx2
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -15,14 +15,11 @@
 #pragma GCC push_options
 #pragma GCC target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl")
 #endif
-#define CUTLAYER_ISA 2
 namespace cutlayer {
 namespace avx512 {
-#include "sparse/simd/block64.inc"
-#include "sparse/simd/scan.inc"
-#include "sparse/simd/philox.inc"
-#include "sparse/simd/pack.inc"
-#include "sparse/simd/unpack.inc"
+#include "common/simd/bits.inc"
+#include "common/simd/avx512.inc"
+#include "sparse/simd/kernels.inc"
 }  // namespace avx512
 #if defined(__clang__)
 #pragma clang attribute pop

@@ -4,14 +4,11 @@
 #include "common/float16.hpp"
 #include "sparse/kernels.hpp"
 
-#define CUTLAYER_ISA 0
 namespace cutlayer {
 namespace generic {
-#include "sparse/simd/block64.inc"
-#include "sparse/simd/scan.inc"
-#include "sparse/simd/philox.inc"
-#include "sparse/simd/pack.inc"
-#include "sparse/simd/unpack.inc"
+#include "common/simd/bits.inc"
+#include "common/simd/portable.inc"
+#include "sparse/simd/kernels.inc"
 }  // namespace generic
 const Kernels generic_kernels = CUTLAYER_TABLE(generic);
 
@@ -22,6 +19,9 @@ static const Kernels* best() {
       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
     return &avx512_kernels;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) return &avx2_kernels;
+#endif
+#ifdef CUTLAYER_NEON
+  return &neon_kernels;
 #endif
   return &generic_kernels;
 }
@@ -37,6 +37,9 @@ bool force_kernels(const char* name) {
   const Kernels* all[] = {
 #ifdef CUTLAYER_X86
       &avx512_kernels, &avx2_kernels,
+#endif
+#ifdef CUTLAYER_NEON
+      &neon_kernels,
 #endif
       &generic_kernels};
   if (!name) {
