@@ -6,13 +6,14 @@ clients in client order; so do all its sums. docs/architecture.md draws the path
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from torch import Tensor
 
-from cutlayer.aggregation.base import Aggregation, HandsOver
-from cutlayer.errors import DivergedError, NonFiniteError
+from cutlayer.aggregation.base import Aggregation, HandsOver, Round
+from cutlayer.errors import AbsentError, DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -26,7 +27,7 @@ from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
 from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
-from cutlayer.wire.messages.types import BeginStep, Share
+from cutlayer.wire.messages.types import Ask, BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
 
 _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
@@ -34,6 +35,9 @@ _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
 
 class SplitServer:
     """Runs steps. `number` is the next one."""
+
+    #: Whether all clients of the run are this process' own.
+    alone = True
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class SplitServer:
         links: Sequence[Link] = (),
         note_rates: bool = False,
         agreed: Agreed | None = None,
+        make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
     ) -> None:
         self.half = half
         self.plan = plan
@@ -68,7 +73,7 @@ class SplitServer:
         self.holder = 0
         """Relay: who has the current weights."""
         self._weighting = weighting
-        self._work = ServerWork(half, self.timeline, weighting, seed)
+        self._work = make_work(half, self.timeline, weighting, seed)
         self._mode = MODES[plan.mode, batching]
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
@@ -144,6 +149,29 @@ class SplitServer:
         self.transport.meter.restore(state["meter"])
         self.timeline.clock.restore(state["clock"])
 
+    def average_clients(self) -> Round:
+        """The clients' model as it is now: the mean of what they hold, to be delivered."""
+        plan, transport = self.plan, self.transport
+        if plan.relay:
+            clients, share = [self.holder], Share.WEIGHTS
+        else:
+            clients = list(transport.members())
+            share = Share.BUFFERS if plan.sync == "step" else Share.WEIGHTS
+        transport.announce(clients, Ask(self.number, share))
+        # All answers are taken before any is averaged: who is out has no weight, and no answer stays behind.
+        shared = {}
+        for client in transport.present(clients, 1):
+            with suppress(AbsentError):
+                answer = self.boundary.shared(client, self.number, share)
+                if not transport.patient:
+                    self.boundary.check_shared(client, answer)
+                shared[client] = answer
+        mean = self.aggregation.round([plan.samples[client] for client in shared])
+        for client, answer in shared.items():
+            with self.boundary.blame(client):
+                mean.add(client, answer)
+        return mean
+
     def _run(self, step: Step) -> StepResult:
         if not self.transport.patient:
             step = step.only(self.transport.members())
@@ -158,15 +186,17 @@ class SplitServer:
             step, losses = step.only(()), []
         self.timeline.advance()
         ended = io.collect(step, wait=True)
-        if step.share in _WEIGHTS or (step.share == Share.GRADIENTS and ended.clients):
+        if step.share in _WEIGHTS or (step.share == Share.GRADIENTS and (ended.clients or not self.alone)):
             self._synchronise(io, ended)
         self.timeline.end()
         step, losses = (step, losses) if losses else (ended, [report.loss for report in io.reports])
+        errors = [report.error for report in io.reports]
         return StepResult(
             step=step,
             loss=self._mean(step, losses),
             losses=losses,
-            error=self._mean(ended, [report.error for report in io.reports]),
+            error=self._mean(ended, errors),
+            errors=errors,
             raw_bytes=io.raw,
             bits=io.bits,
         )
@@ -185,7 +215,7 @@ class SplitServer:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
             samples = io.ask_missing(step, dict(sorted(self.trained.items())))
             self.trained.clear()
-            if not samples:
+            if not samples and self.alone:
                 return
             mean = self.aggregation.round(list(samples.values()))
             for client in samples:

@@ -134,6 +134,15 @@ class ServerHalf:
         scale = (sum(taken) + sum(left)) / sum(taken)
         self._collected = [None if g is None else g * scale for g in self._collected]
 
+    @property
+    def collected(self) -> list[Tensor | None]:
+        """The gradients collected so far in this step; None where a parameter has none."""
+        return self._collected or [None] * len(self.parameters)
+
+    def collect_instead(self, gradients: Sequence[Tensor | None]) -> None:
+        """Go on with other gradients than those collected here, as with a sum over several processes."""
+        self._collected = list(gradients) if any(g is not None for g in gradients) else None
+
     def update(self, lr: float) -> None:
         """One optimizer step with the gradients collected since the last, or what the rule makes of it."""
         collected, self._collected = self._collected, None

@@ -18,6 +18,7 @@ from typing import Any
 from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
 from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
+from cutlayer.wire.homes import Homes
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.types import (
@@ -56,9 +57,10 @@ class GrpcTransport(Membership):
         names: Sequence[str] = (),
         note: Callable[[str], None] = lambda text: None,
         interrupted: Callable[[], bool] = lambda: False,
+        homes: Homes | None = None,
     ) -> None:
         """See `Membership`. `interrupted` tells whether to give up waiting for a client that is not there."""
-        super().__init__(clients, policy, limits, check=check, names=names, note=note)
+        super().__init__(clients, policy, limits, check=check, names=names, note=note, homes=homes)
         self.meter = Meter()
         self._interrupted = interrupted
         self._first_claim: float | None = None
@@ -66,16 +68,20 @@ class GrpcTransport(Membership):
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
     def assemble(self, needed: int | None = None) -> list[Any]:
-        """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None."""
+        """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None.
+
+        One of several ranks waits for its own.
+        """
         told: list[int] = []
+        own = self.homes.own
         with self.lock:
             while True:
-                missing = [peer.number for peer in self.peers if not peer.waiting]
-                if len(self.peers) - len(missing) >= (len(self.peers) if needed is None else needed):
+                missing = [client for client in own if not self.peers[client].waiting]
+                if len(own) - len(missing) >= (len(own) if needed is None else needed):
                     return [peer.ready if peer.waiting else None for peer in self.peers]
                 if missing != told:
                     told = missing
-                    self.note(f"waiting for {self._list(missing)} of {len(self.peers)}")
+                    self.note(f"waiting for {self._list(missing)} of {len(own)}")
                 self._wait()
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
