@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 from cutlayer.aggregation.robust import MeanRule
 from cutlayer.protocol.plan import Plan
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.tensor_forms import Forms
 from cutlayer.ranks.checks import check_part
 from cutlayer.ranks.clients import LeaderClients
 from cutlayer.ranks.group import RankGroup
 from cutlayer.ranks.mean import RankAggregation
 from cutlayer.ranks.server import RankServer
+from cutlayer.ranks.sharding import ShardedHalf
 from cutlayer.ranks.work import RankWork
 from cutlayer.server.modes import ServerWork
 from cutlayer.server.remote_clients import RemoteClients
@@ -32,6 +35,11 @@ class Ranks:
     group: RankGroup
     homes: Homes
     exact: bool
+    sharded: bool
+
+    def make_half(self, forms: Forms) -> Callable[..., ServerHalf]:
+        """What makes the server's half, for smashed data of these forms."""
+        return partial(ShardedHalf, group=self.group, forms=forms) if self.sharded else ServerHalf
 
     def make_pool(self, *parts: Any, **settings: Any) -> RemoteClients:
         """The rank's own clients."""
@@ -50,7 +58,16 @@ class Ranks:
         if not self.exact:
             check_part(half.part)
         work = partial(self._make_work, plan)
-        return RankServer(half, plan, *parts, group=self.group, homes=self.homes, make_work=work, **settings)
+        return RankServer(
+            half,
+            plan,
+            *parts,
+            group=self.group,
+            homes=self.homes,
+            make_work=work,
+            early=self.sharded,
+            **settings,
+        )
 
     def _make_work(
         self, plan: Plan, half: ServerHalf, timeline: Timeline, weighting: Weighting, seed: int

@@ -8,17 +8,17 @@ import platform
 from typing import Any
 
 import torch
+from torch import nn
 
 import cutlayer
 from cutlayer.config.schema import Config
 from cutlayer.errors import ConfigError
 from cutlayer.ranks.group import RankGroup
 from cutlayer.ranks.work import running_norms
-from cutlayer.split import Part
 from cutlayer.wire.policy import Policy
 
 
-def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bool) -> None:
+def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bool, exact: bool) -> None:
     """Raise unless a run with these settings can have so many ranks."""
     train = config.train
     problems = []
@@ -42,6 +42,20 @@ def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bo
             "ranks average what clients share themselves: set train.aggregation to server, and leave out "
             "--aggregator"
         )
+    if train.shard_server and train.mode != "parallel":
+        problems.append(
+            "train.shard_server: ranks make their passes at the same time, and clients of a U-shape answer "
+            "in the middle of one; use mode parallel"
+        )
+    if train.shard_server and exact:
+        problems.append(
+            "--exact: ranks take turns, and with train.shard_server a pass needs all of them; leave one out"
+        )
+    if train.shard_server and config.robust.clip_gradient:
+        problems.append(
+            "robust.clip_gradient needs the whole gradient of one client, and with train.shard_server no "
+            "rank has one; leave one out"
+        )
     if policy.straggler != "wait":
         problems.append(
             "--straggler drop: a mean over ranks is made of the clients that the plan names; use "
@@ -51,7 +65,7 @@ def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bo
         raise ConfigError("\n".join(problems))
 
 
-def check_part(part: Part) -> None:
+def check_part(part: nn.Module) -> None:
     """Raise if the server's half keeps statistics that ranks cannot merge."""
     for norm in running_norms(part):
         if norm.momentum is None:
@@ -69,6 +83,7 @@ def check_alike(group: RankGroup, config: Config, *, exact: bool) -> None:
         "PyTorch": torch.__version__,
         "Python": ".".join(platform.python_version_tuple()[:2]),
         "--exact": exact,
+        "train.shard_server": config.train.shard_server,
         "settings": hashlib.sha256(settings.encode()).hexdigest()[:12],
     }
     found = group.talk("alike", **mine)
@@ -78,7 +93,7 @@ def check_alike(group: RankGroup, config: Config, *, exact: bool) -> None:
             told = ", ".join(f"{value} at rank {rank}" for rank, value in enumerate(values))
             remedy = (
                 "start every rank with the same configuration"
-                if key in ("settings", "--exact")
+                if key in ("settings", "--exact", "train.shard_server")
                 else "install the same release on all machines"
             )
             raise ConfigError(f"ranks differ in {key}: {told}; {remedy}")

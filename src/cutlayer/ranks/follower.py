@@ -10,6 +10,7 @@ from cutlayer.errors import CheckpointError, DivergedError, NonFiniteError, Roll
 from cutlayer.protocol.state_bytes import from_bytes
 from cutlayer.ranks.group import RankGroup, TogetherNonFiniteError, TogetherRollbackError
 from cutlayer.ranks.server import RankServer
+from cutlayer.ranks.sharding import ShardedHalf
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,8 @@ class Follower:
             except (CheckpointError, LookupError, TypeError, ValueError):
                 # The leader finds the same, and takes an earlier one.
                 return
+        elif name == "forward" and isinstance(server.half, ShardedHalf):
+            server.half.follow_run()
         elif name == "begin":
             server.clients.begin(server.number)
         elif name == "rolled_back":

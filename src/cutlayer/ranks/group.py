@@ -196,7 +196,7 @@ def flatten(tensors: Sequence[Tensor | None], like: Sequence[Tensor]) -> Tensor:
 
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor | None]:
     """What `flatten` took, or the sum of several such vectors; None for what nobody had."""
-    pieces = vector.split([*(p.numel() for p in like), len(like)])
+    pieces = torch.split(vector, [*(p.numel() for p in like), len(like)])
     return [
         piece.reshape(p.shape).to(p.dtype) if float(there) else None
         for piece, p, there in zip(pieces[:-1], like, pieces[-1], strict=True)

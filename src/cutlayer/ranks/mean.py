@@ -70,7 +70,7 @@ class RankMean(RunningMean):
             for s, n in zip(self._sums, sizes, strict=True)
         ]
         summed = self._group.sum(torch.cat([vector.float() for vector in own])).div_(total)
-        self._take(summed.split(list(sizes)))
+        self._take(torch.split(summed, list(sizes)))
 
     def _in_order(self, weights: Sequence[float], sizes: Sequence[int]) -> None:
         sums: list[Tensor | None] = [None, None]

@@ -20,6 +20,7 @@ from cutlayer.protocol.plan import Step
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.ranks.group import RankGroup, TogetherNonFiniteError, TogetherRollbackError
 from cutlayer.ranks.mean import NOBODY
+from cutlayer.ranks.sharding import ShardedHalf
 from cutlayer.server.results import StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.state import restore_server, server_state
@@ -65,7 +66,7 @@ class RankServer(SplitServer):
         with self.together():
             tensors, state = super().state()
         own = {name: t for name, t in tensors.items() if name.startswith("client")}
-        said = self._group.talk("state", trained=state["trained"], server=_digest(server_state(self.half)))
+        said = self._group.talk("state", trained=state["trained"], server=self._digest())
         if len({one["server"] for one in said}) > 1:
             self._agree()
         for one in said:
@@ -85,6 +86,15 @@ class RankServer(SplitServer):
             state = {**state, "meter": {}}
         super().restore(tensors, state)
         self.trained = {client: n for client, n in self.trained.items() if client in self._homes.own}
+
+    def half_state(self) -> dict[str, Tensor]:
+        """See `SplitServer.half_state`. Shards are put together."""
+        state = super().half_state()
+        return self.half.whole(state) if isinstance(self.half, ShardedHalf) else state
+
+    def restore_half(self, state: Mapping[str, Tensor]) -> None:
+        """See `SplitServer.restore_half`."""
+        super().restore_half(self.half.sharded(state) if isinstance(self.half, ShardedHalf) else state)
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -140,6 +150,12 @@ class RankServer(SplitServer):
                     direction, _, kind = key.partition("/")
                     self.transport.meter.add(Kind(kind), Direction(direction), count, int(client))
 
+    def _digest(self) -> str:
+        """Of the half, where every rank has all of it."""
+        if isinstance(self.half, ShardedHalf):
+            return ""
+        return hashlib.sha256(to_bytes(dict(sorted(server_state(self.half).items())))).hexdigest()
+
     def _agree(self) -> None:
         """The leader's half for all: processors of different kinds may round updates differently."""
         data = self._group.send_all(to_bytes(server_state(self.half)) if self._group.leads else None)
@@ -154,10 +170,6 @@ def _summed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in one.items():
             total[key] = total.get(key, 0) + value
     return total
-
-
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    return hashlib.sha256(to_bytes(dict(sorted(tensors.items())))).hexdigest()
 
 
 def _take_over(tensors: dict[str, Tensor], found: Mapping[str, Tensor], own: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""The server's half at several ranks: gradients are summed over them, and so every rank makes the same update.
+"""The server's half at several ranks: gradients are summed over them, so that all make the same update.
 
 With `exact`, ranks take turns: each goes on with the gradients and the batch-norm statistics of those before
 it, and so adds in client order, as a single process does. Without, they work at the same time.
@@ -6,8 +6,9 @@ it, and so adds in client order, as a single process does. Without, they work at
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.ranks.group import RankGroup, flatten, unflatten
+from cutlayer.ranks.sharding import ShardedHalf
 from cutlayer.server.modes import ServerWork
 from cutlayer.split.mean import mean_weights
 from cutlayer.wire.homes import Homes
@@ -48,7 +50,8 @@ class RankWork(ServerWork):
             return
         norms = running_norms(self.half.part) if forward else []
         before = _statistics(norms)
-        yield
+        with self._in_step(step):
+            yield
         if norms:
             self._merge(norms, before, step)
 
@@ -56,11 +59,20 @@ class RankWork(ServerWork):
         """See `ServerWork.update`."""
         if not self.exact:
             self.group.talk("update")
+        if not (self.exact or isinstance(self.half, ShardedHalf)):
             parameters = self.half.parameters
             with self.timeline.server("sync"):
                 total = self.group.sum(flatten(self.half.collected, parameters))
             self.half.collect_instead(unflatten(total, parameters))
         super().update(step)
+
+    def _in_step(self, step: Step) -> AbstractContextManager[None]:
+        """Ranks that share weights make their passes together, and wait for no client meanwhile."""
+        if not isinstance(self.half, ShardedHalf):
+            return nullcontext()
+        self.group.talk("passes")
+        places = Counter(self.homes.place_of(client) for client in self.plan.at(step.number).clients)
+        return self.half.in_step(max(places.values()))
 
     def _pass_on(self, place: int) -> None:
         """One rank has had its turn: all go on with its gradients and buffers."""
@@ -86,7 +98,7 @@ class RankWork(ServerWork):
             for now, old, keep in zip(_statistics(norms), before, keeps, strict=True)
         ]
         self.group.talk("norms")
-        total = self.group.sum(torch.cat(added)).split([len(old) for old in before])
+        total = torch.split(self.group.sum(torch.cat(added)), [len(old) for old in before])
         merged = [
             new + old * keep ** len(clients) for new, old, keep in zip(total, before, keeps, strict=True)
         ]

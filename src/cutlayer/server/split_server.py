@@ -55,6 +55,7 @@ class SplitServer:
         note_rates: bool = False,
         agreed: Agreed | None = None,
         make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
+        early: bool = False,
     ) -> None:
         self.half = half
         self.plan = plan
@@ -78,7 +79,7 @@ class SplitServer:
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates)
+        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
@@ -100,7 +101,7 @@ class SplitServer:
         beyond = [not abs(loss) <= limit for loss in self._losses]
         if 2 * sum(beyond) > len(beyond):
             return True
-        return any(not float(p.detach().abs().max()) <= limit for p in self.half.parameters if p.numel())
+        return self.half.exceeds(limit)
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
@@ -128,7 +129,7 @@ class SplitServer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
-        tensors = {f"server.{name}": t for name, t in server_state(self.half).items()}
+        tensors = {f"server.{name}": t for name, t in self.half_state().items()}
         tensors |= self.clients.state(self.number)
         return tensors | self.aggregation.state(), {
             "number": self.number,
@@ -141,13 +142,21 @@ class SplitServer:
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
         self.clients.restore(tensors, int(state["number"]))
-        restore_server(self.half, under("server.", tensors))
+        self.restore_half(under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
         self.trained = {int(client): int(n) for client, n in state["trained"].items()}
         self.holder = int(state["holder"])
         self.transport.meter.restore(state["meter"])
         self.timeline.clock.restore(state["clock"])
+
+    def half_state(self) -> dict[str, Tensor]:
+        """The state of the server's half."""
+        return server_state(self.half)
+
+    def restore_half(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with what `half_state` gave."""
+        restore_server(self.half, state)
 
     def average_clients(self) -> Round:
         """The clients' model as it is now: the mean of what they hold, to be delivered."""

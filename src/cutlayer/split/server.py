@@ -127,6 +127,10 @@ class ServerHalf:
         finally:
             self.part.train()
 
+    def exceeds(self, limit: float) -> bool:
+        """Whether a weight is larger than that, or no number."""
+        return any(not float(p.detach().abs().max()) <= limit for p in self.parameters if p.numel())
+
     def left_out(self, taken: Sequence[float], left: Sequence[float]) -> None:
         """Scale the gradients collected so far, after clients with the weights `left` are out of the mean."""
         if self._collected is None or not left:

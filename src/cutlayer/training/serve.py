@@ -44,6 +44,7 @@ from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
+from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import client_state
 from cutlayer.split.tensors import call, to_device
 from cutlayer.split.vectors import device_of
@@ -171,7 +172,14 @@ def remote_server(
     )
     make_split_server = SplitServer if ranks is None else ranks.make_server
     return make_split_server(
-        make_server(config, parts, task, guarded=True, given=given),
+        make_server(
+            config,
+            parts,
+            task,
+            guarded=True,
+            given=given,
+            kind=ServerHalf if ranks is None else ranks.make_half(forms[0]),
+        ),
         plan,
         task,
         codecs,

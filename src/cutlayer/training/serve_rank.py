@@ -57,14 +57,16 @@ def serve_rank(
     """
     check_serving(config, listening)
     aggregator = listening.aggregator is not None
-    check_settings(config, group.world, listening.policy, aggregator=aggregator)
+    check_settings(config, group.world, listening.policy, aggregator=aggregator, exact=exact)
     resolve_device(config.train.device)  # before clients are waited for
     check_alike(group, config, exact=exact)
     resume = resume or group.environment.restarts > 0
     directory = Path(config.output.dir)
     steps = checkpoint.steps(directory / "checkpoints") if resume else []
     group.elect(steps[-1] if steps else -1)
-    ranks = Ranks(group, Homes(config.train.clients, group.place, group.world), exact)
+    ranks = Ranks(
+        group, Homes(config.train.clients, group.place, group.world), exact, config.train.shard_server
+    )
     if group.leads:
         refuse_existing_run(directory, resume)
     shown = progress or Quiet()
@@ -107,7 +109,8 @@ def serve_rank(
                 return remote_server(config, transport, clients, spec, ranks=ranks)
 
             if status is None:
-                return _follow(group, transport, make_server, interrupt)
+                _follow(group, transport, make_server, interrupt)
+                return None
             return _lead(
                 group,
                 transport,
