@@ -65,15 +65,15 @@ class RankServer(SplitServer):
             self._group.command("state")
         with self.together():
             tensors, state = super().state()
-        own = {name: t for name, t in tensors.items() if name.startswith("client")}
         said = self._group.talk("state", trained=state["trained"], server=self._digest())
         if len({one["server"] for one in said}) > 1:
             self._agree()
         for one in said:
             state["trained"] |= one["trained"]
         homes = self._homes
+        own = {} if self._group.leads else {n: t for n, t in tensors.items() if _is_of(n, homes.own)}
         for place, data in enumerate(self._group.gather(to_bytes(own) if own else b"")):
-            if place and data:
+            if data:
                 _take_over(tensors, from_bytes(data), Homes(homes.clients, place, homes.world).own)
         return tensors, state
 
@@ -172,11 +172,17 @@ def _summed(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return total
 
 
+def _is_of(name: str, clients: Collection[int]) -> bool:
+    """Whether a tensor of a checkpoint is that of one of these clients, or of all clients together."""
+    first, _, rest = name.partition(".")
+    return first == "clients" or (first == "client" and int(rest.partition(".")[0]) in clients)
+
+
 def _take_over(tensors: dict[str, Tensor], found: Mapping[str, Tensor], own: Collection[int]) -> None:
     """Put the states of another rank's clients into a checkpoint, in the places that they have there."""
     for name, tensor in found.items():
         if name == "clients.buffers":
             rows = torch.tensor(sorted(own))
             tensors[name][rows] = tensor[rows]
-        elif int(name.split(".")[1]) in own:
+        elif _is_of(name, own):
             tensors[name] = tensor

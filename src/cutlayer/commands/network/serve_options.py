@@ -77,7 +77,7 @@ class RankOptions:
     ) -> Result | None:
         """Train as one rank of several."""
         from cutlayer.ranks.group import RankGroup
-        from cutlayer.training.serve_rank import serve_rank
+        from cutlayer.training.torchrun.serve_rank import serve_rank
 
         address = self.address(environment, listening.address)
         group = RankGroup(environment, config.train.device)
