@@ -48,7 +48,7 @@ fuzz: install  ## a million damaged frames under AddressSanitizer and UBSan, 20,
 
 CHAOS_SECONDS ?= 240
 chaos: install  ## minutes of kills, freezes, resets and damaged bytes, on clients and server
-	CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/pytest tests/integration/test_chaos.py
+	CHAOS_SECONDS=$(CHAOS_SECONDS) $(BIN)/pytest tests/integration/test_chaos.py tests/integration/test_ranks_chaos.py
 
 bench: install  ## speed as ratios to memcpy, written to benchmarks/results
 	$(BIN)/python benchmarks/codecs.py --save

@@ -44,10 +44,11 @@ ALLOWED: dict[str, set[str]] = {
     "client": GROUND
     | {"aggregation", "codecs", "config", "data", "models", "protocol", "rates", "split", "tasks", "wire"},
     "server": GROUND | {"aggregation", "codecs", "data", "protocol", "split", "tasks", "wire"},
+    "ranks": GROUND | {"aggregation", "config", "protocol", "server", "split", "wire"},
     # Runs.
     "training": GROUND
     | {"_native", "aggregation", "analysis", "client", "codecs", "config", "data", "models", "protocol"}
-    | {"rates", "server", "split", "tasks", "wire"},
+    | {"ranks", "rates", "server", "split", "tasks", "wire"},
     "inference": GROUND
     | {"codecs", "config", "data", "device", "models", "protocol", "split", "tasks", "training", "wire"},
     "onnx_export": GROUND

@@ -35,10 +35,12 @@
     │   └── AbsentError             there is none: the client is not there any more
     ├── NetworkError              a peer cannot be reached, or an address cannot be listened on
     │   ├── RefusedError            the other side says no, and why
-    │   │   └── NotNowError           it may say yes to the same later
+    │   │   ├── NotNowError           it may say yes to the same later
+    │   │   └── MovedError            it says where else to ask
     │   ├── UnreachableError        nobody answers at an address, or it cannot be listened on
     │   ├── CredentialError         a certificate, key or token is missing, damaged, expired or not accepted
-    │   └── RollbackError           the run has to go on from its last checkpoint
+    │   ├── RollbackError           the run has to go on from its last checkpoint
+    │   └── RankLostError           another rank of the server is gone; torchrun starts them all again
     ├── DivergedError             training met NaN or infinity and stopped
     ├── RunError                  one of several runs failed, in a process of its own
     └── FileError                 a file is missing, unreadable, of the wrong kind, or in the way
@@ -187,6 +189,18 @@ class RefusedError(NetworkError):
 
 class NotNowError(RefusedError):
     """The other side says no for now: the same may be welcome later."""
+
+
+class MovedError(RefusedError):
+    """The other side says where else to ask: at `address`."""
+
+    def __init__(self, message: str, address: str) -> None:
+        super().__init__(message)
+        self.address = address
+
+
+class RankLostError(NetworkError):
+    """Another rank of the server is gone, so this one cannot go on. torchrun starts all of them again."""
 
 
 class RollbackError(NetworkError):

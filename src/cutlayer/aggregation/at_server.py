@@ -28,8 +28,19 @@ _NOBODY = (1 << 32) - 1
 class RunningMean:
     """The weighted sum of what clients shared so far; `weights` come in the order in which they are added."""
 
-    def __init__(self, codecs: RunCodecs, weights: Sequence[float], rule: MeanRule | None = None) -> None:
+    def __init__(
+        self,
+        codecs: RunCodecs,
+        weights: Sequence[float],
+        rule: MeanRule | None = None,
+        *,
+        keep: bool = False,
+    ) -> None:
+        """`keep` all vectors, and leave the sum to whoever knows the weights."""
+        self.added = 0
+        """How many clients are in it."""
         self._codecs = codecs
+        self._keep = keep
         self._weights = iter(weights)
         self._rule = rule or MeanRule()
         self._sums: list[Tensor | None] = [None, None]
@@ -50,10 +61,11 @@ class RunningMean:
                 continue
             if i == 0 and message.share in GRADIENTS:
                 vector = self._rule.clipped(vector)
-            if self._rule.needs_all:
+            if self._rule.needs_all or self._keep:
                 self._vectors[i].append(vector)
             else:
                 self._sums[i] = add_weighted(self._sums[i], vector, weight)
+        self.added += 1
 
     @property
     def elements(self) -> int:

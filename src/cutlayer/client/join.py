@@ -111,6 +111,7 @@ class NetworkClient:
                 link=link,
                 events=_TaggedQueue(self._events, origin),
                 gauge=participant.gauge if origin == SERVER else None,
+                keeps_place=origin == SERVER,
             )
 
         self._connect = connect

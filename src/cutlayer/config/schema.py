@@ -161,7 +161,8 @@ class Config(Section):
             for name, default in added.items():
                 if settings[section][name] == default:
                     del settings[section][name]
-        for name in ("aggregation", "checkpoint_every", "device", "evaluate_batch", "track_bias"):
+        how = ("aggregation", "checkpoint_every", "device", "evaluate_batch", "shard_server", "track_bias")
+        for name in how:
             del settings["train"][name]
         return settings
 

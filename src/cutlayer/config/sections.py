@@ -167,6 +167,8 @@ class TrainConfig(Section):
     """Who averages: the server (or its aggregator), or the clients among themselves: by all-reduce, or by an
     all-gather that gives the server's means to the bit and costs more bytes."""
     server_batching: Literal["per_client", "fused"] = "per_client"
+    shard_server: bool = False
+    """Under torchrun: each rank keeps a shard of the server's half (FSDP2), not all of it."""
     weighting: Literal["clients", "samples"] = "clients"
     optimizer: Literal["sgd", "adamw", "object"] = "sgd"
     """object: given in Python."""

@@ -165,8 +165,8 @@ class Fits:
         self._votes: dict[int, _Form] = {}
         self._ready: set[int] = set()
 
-    def settle(self, spec: DataSpec) -> None:
-        """The run begins with these data."""
+    def settle(self, spec: DataSpec | None) -> None:
+        """The run begins with these data; None: it does not begin yet."""
         self._spec = spec
 
     def __call__(self, client: int, ready: Any, others: Mapping[int, Any]) -> Mapping[int, str]:

@@ -4,7 +4,7 @@ The training core takes these plain values; here, and in `training` and `client`
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -266,9 +266,10 @@ def make_server(
     *,
     guarded: bool = False,
     given: MakeOptimizer | None = None,
+    kind: Callable[..., ServerHalf] = ServerHalf,
 ) -> ServerHalf:
-    """The server's half; `guarded` where clients are not trusted."""
-    return ServerHalf(
+    """The server's half; `guarded` where clients are not trusted. `kind` is another class of it."""
+    return kind(
         parts[1],
         optimizer_maker(config.train, given),
         task,

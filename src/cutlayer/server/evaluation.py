@@ -6,18 +6,17 @@ from its training state. The traffic is counted on a meter of its own.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from time import perf_counter
 from typing import Any
 
 import torch
 
-from cutlayer.aggregation.base import Round
 from cutlayer.errors import AbsentError
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.tensors import Tensors, has_integers, main_output
-from cutlayer.wire.messages.types import Ask, Evaluate, Share, Smashed
+from cutlayer.wire.messages.types import Evaluate, Smashed
 
 
 def evaluate(
@@ -44,7 +43,7 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
     server.half.part.eval()
     try:
         with server.transport.meter.apart() as meter:
-            average_clients(server).deliver_exact(server.number, evaluator)
+            server.average_clients().deliver_exact(server.number, evaluator)
             totals = torch.zeros(len(server.task.sum_names), dtype=torch.float64)
             for number, first in enumerate(range(0, samples, batch)):
                 last = min(samples, first + batch)
@@ -55,37 +54,6 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
     metrics = server.task.results(totals.tolist(), samples)
     loss = metrics.pop("loss")
     return Evaluation(samples, loss, metrics, meter.snapshot(), perf_counter() - began)
-
-
-def average_clients(server: SplitServer) -> Round:
-    """The clients' model as it is now: the mean of what they hold, to be delivered."""
-    plan, transport, rounds = server.plan, server.transport, server.rounds
-    if rounds is not None and rounds.between(server.number):
-        kept = server.aggregation.round([1])
-        kept.add(0, rounds.model(server.number, server.codecs))
-        return kept
-    if rounds is not None:
-        rounds.send_unsent(server.number)
-        clients, share = list(rounds.clients), Share.WEIGHTS
-    elif plan.relay:
-        clients, share = [server.holder], Share.WEIGHTS
-    else:
-        clients = list(transport.members())
-        share = Share.BUFFERS if plan.sync == "step" else Share.WEIGHTS
-    transport.announce(clients, Ask(server.number, share))
-    # All answers are taken before any is averaged: who is out has no weight, and no answer stays behind.
-    shared = {}
-    for client in transport.present(clients, 1):
-        with suppress(AbsentError):
-            answer = server.boundary.shared(client, server.number, share)
-            if not transport.patient:
-                server.boundary.check_shared(client, answer)
-            shared[client] = answer
-    mean = server.aggregation.round([plan.samples[client] for client in shared])
-    for client, answer in shared.items():
-        with server.boundary.blame(client):
-            mean.add(client, answer)
-    return mean
 
 
 @torch.no_grad()

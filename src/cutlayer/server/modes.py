@@ -48,6 +48,14 @@ class ServerWork:
         with seeded(seed, self.half.device), self.timed():
             yield
 
+    @contextmanager
+    def in_turn(self, step: Step, *, forward: bool = True) -> Iterator[None]:
+        """The passes of this process' clients are inside. `forward`: theirs, and not the backward ones alone.
+
+        Alone it has all clients. Where there are others, they may have their turns before and after.
+        """
+        yield
+
     def update(self, step: Step) -> None:
         """Apply what the server has collected."""
         with self.timed():
@@ -62,10 +70,11 @@ def parallel(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float
     losses: dict[int, float] = {}
     step = io.gather_batches(step)
     weights = dict(zip(step.clients, work.weights(step), strict=True))
-    for client in step.clients:
-        with suppress(AbsentError):
-            losses[client] = _one(work, io, step, client, weights[client])
-            io.collect(step, wait=False)
+    with work.in_turn(step):
+        for client in step.clients:
+            with suppress(AbsentError):
+                losses[client] = _one(work, io, step, client, weights[client])
+                io.collect(step, wait=False)
     out = [weights[client] for client in step.clients if client not in losses]
     step = io.remaining(step, losses)
     work.half.left_out([weights[client] for client in losses], out)
@@ -108,19 +117,21 @@ def parallel_fused(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list
 def u_shaped(work: ServerWork, io: StepIO, step: Step) -> tuple[Step, list[float]]:
     """Two round trips: the loss is the client's. The losses come with the reports."""
     step = io.gather_tensors(step, Smashed)
-    for client in step.clients:
-        smashed = io.receive_tensor(step, client, Smashed)
-        with suppress(AbsentError), io.judged(client, smashed, work.half):
-            with work.seeded(step, client):
-                features = work.half.forward(client, smashed)
-            io.send_down(step, client, Smashed, features)
+    with work.in_turn(step):
+        for client in step.clients:
+            smashed = io.receive_tensor(step, client, Smashed)
+            with suppress(AbsentError), io.judged(client, smashed, work.half):
+                with work.seeded(step, client):
+                    features = work.half.forward(client, smashed)
+                io.send_down(step, client, Smashed, features)
     work.timeline.advance()
     step = io.gather_tensors(step, Gradient)
-    for client, weight in zip(step.clients, work.weights(step), strict=True):
-        gradient = io.receive_tensor(step, client, Gradient)
-        with undisturbed(), work.timed():
-            back = work.half.backward(client, gradient, weight)
-        io.send_down(step, client, Gradient, back)
+    with work.in_turn(step, forward=False):
+        for client, weight in zip(step.clients, work.weights(step), strict=True):
+            gradient = io.receive_tensor(step, client, Gradient)
+            with undisturbed(), work.timed():
+                back = work.half.backward(client, gradient, weight)
+            io.send_down(step, client, Gradient, back)
     work.update(step)
     return step, []
 

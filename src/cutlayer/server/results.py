@@ -20,6 +20,8 @@ class StepResult:
     """Each taking client's own, in client order."""
     error: float
     """Relative squared compression error of the smashed data; NaN if it was not measured."""
+    errors: list[float] = field(default_factory=list)
+    """Each client's own."""
     raw_bytes: dict[str, int] = field(default_factory=dict)
     """What tensors at the cut, and what clients share, would have cost as float32 without headers."""
     bits: dict[str, float] = field(default_factory=dict)

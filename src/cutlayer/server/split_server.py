@@ -6,14 +6,15 @@ clients in client order; so do all its sums. docs/architecture.md draws the path
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from torch import Tensor
 
 from cutlayer.aggregation.at_server import ServerRound
 from cutlayer.aggregation.base import Aggregation, HandsOver, Round
-from cutlayer.errors import DivergedError, NonFiniteError
+from cutlayer.errors import AbsentError, DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -28,7 +29,7 @@ from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
 from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
-from cutlayer.wire.messages.types import GRADIENTS, BeginStep, Share
+from cutlayer.wire.messages.types import GRADIENTS, Ask, BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
 
 _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
@@ -36,6 +37,9 @@ _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
 
 class SplitServer:
     """Runs steps. `number` is the next one."""
+
+    #: Whether all clients of the run are this process' own.
+    alone = True
 
     def __init__(
         self,
@@ -53,6 +57,8 @@ class SplitServer:
         note_rates: bool = False,
         agreed: Agreed | None = None,
         rounds: SampledRounds | None = None,
+        make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
+        early: bool = False,
     ) -> None:
         """`rounds`: only a sample of the clients takes part in each round."""
         self.half = half
@@ -73,12 +79,12 @@ class SplitServer:
         self.holder = 0
         """Relay: who has the current weights."""
         self._weighting = weighting
-        self._work = ServerWork(half, self.timeline, weighting, seed)
+        self._work = make_work(half, self.timeline, weighting, seed)
         self._mode = MODES[plan.mode, batching]
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates)
+        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
@@ -100,7 +106,7 @@ class SplitServer:
         beyond = [not abs(loss) <= limit for loss in self._losses]
         if 2 * sum(beyond) > len(beyond):
             return True
-        return any(not float(p.detach().abs().max()) <= limit for p in self.half.parameters if p.numel())
+        return self.half.exceeds(limit)
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
@@ -132,7 +138,7 @@ class SplitServer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
-        tensors = {f"server.{name}": t for name, t in server_state(self.half).items()}
+        tensors = {f"server.{name}": t for name, t in self.half_state().items()}
         rounds: dict[str, Any] = {}
         if self.rounds is None:
             tensors |= self.clients.state(self.number)
@@ -154,13 +160,51 @@ class SplitServer:
             self.clients.restore(tensors, int(state["number"]))
         else:
             self.rounds.restore(tensors, state.get("round", {}), int(state["number"]))
-        restore_server(self.half, under("server.", tensors))
+        self.restore_half(under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
         self.trained = {int(client): int(n) for client, n in state["trained"].items()}
         self.holder = int(state["holder"])
         self.transport.meter.restore(state["meter"])
         self.timeline.clock.restore(state["clock"])
+
+    def half_state(self) -> dict[str, Tensor]:
+        """The state of the server's half."""
+        return server_state(self.half)
+
+    def restore_half(self, state: Mapping[str, Tensor]) -> None:
+        """Continue with what `half_state` gave."""
+        restore_server(self.half, state)
+
+    def average_clients(self) -> Round:
+        """The clients' model as it is now: the mean of what they hold, to be delivered."""
+        plan, transport, rounds = self.plan, self.transport, self.rounds
+        if rounds is not None and rounds.between(self.number):
+            kept = self.aggregation.round([1])
+            kept.add(0, rounds.model(self.number, self.codecs))
+            return kept
+        if rounds is not None:
+            rounds.send_unsent(self.number)
+            clients, share = list(rounds.clients), Share.WEIGHTS
+        elif plan.relay:
+            clients, share = [self.holder], Share.WEIGHTS
+        else:
+            clients = list(transport.members())
+            share = Share.BUFFERS if plan.sync == "step" else Share.WEIGHTS
+        transport.announce(clients, Ask(self.number, share))
+        # All answers are taken before any is averaged: who is out has no weight, and no answer stays behind.
+        shared = {}
+        for client in transport.present(clients, 1):
+            with suppress(AbsentError):
+                answer = self.boundary.shared(client, self.number, share)
+                if not transport.patient:
+                    self.boundary.check_shared(client, answer)
+                shared[client] = answer
+        mean = self.aggregation.round([plan.samples[client] for client in shared])
+        for client, answer in shared.items():
+            with self.boundary.blame(client):
+                mean.add(client, answer)
+        return mean
 
     def _run(self, step: Step, size: int) -> StepResult:
         """The step, before which the round's clients got `size` bytes each."""
@@ -181,15 +225,17 @@ class SplitServer:
             step, losses = step.only(()), []
         self.timeline.advance()
         ended = io.collect(step, wait=True)
-        if step.share in _WEIGHTS or (step.share in GRADIENTS and ended.clients):
+        if step.share in _WEIGHTS or (step.share in GRADIENTS and (ended.clients or not self.alone)):
             self._synchronise(io, ended)
         self.timeline.end()
         step, losses = (step, losses) if losses else (ended, [report.loss for report in io.reports])
+        errors = [report.error for report in io.reports]
         return StepResult(
             step=step,
             loss=self._mean(step, losses),
             losses=losses,
-            error=self._mean(ended, [report.error for report in io.reports]),
+            error=self._mean(ended, errors),
+            errors=errors,
             raw_bytes=io.raw,
             bits=io.bits,
         )
@@ -208,7 +254,7 @@ class SplitServer:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
             samples = io.ask_missing(step, dict(sorted(self.trained.items())))
             self.trained.clear()
-            if not samples:
+            if not samples and self.alone:
                 return
             mean = self.aggregation.round(list(samples.values()))
             for client in samples:

@@ -46,6 +46,8 @@ class Parties:
     timeline: Timeline
     note_rates: bool = False
     """Whether clients choose how many bits an element takes, so that it is worth a record."""
+    early: bool = False
+    """Whether all batches are taken before the first pass, so that no pass waits for the network."""
 
 
 class StepIO:
@@ -111,6 +113,8 @@ class StepIO:
         """
         if not self._transport.patient:
             return self._collect_present(step) if wait else step
+        if self._parties.early and not wait:
+            return step
         while len(self.reports) < len(step.clients):
             client = step.clients[len(self.reports)]
             if not (wait or self._transport.ready(client)):
@@ -172,13 +176,13 @@ class StepIO:
             self.raw[key] = self.raw.get(key, 0) + nbytes
 
     def _gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
-        if self._transport.patient:
+        if self._transport.patient and not self._parties.early:
             return step
         for client in self._transport.present(step.clients, messages):
             with suppress(AbsentError):
                 self._early[client] = take(step, client)
-        step = step.only(self._early)
-        if not step.clients:
+        begun, step = step, step.only(self._early)
+        if begun.clients and not step.clients:
             raise NobodyError
         return step
 

@@ -45,6 +45,12 @@ class Part(nn.Module):
         """The names of the tensors that it takes, in order."""
         return self._cut_programs[False].inputs
 
+    def called_modules(self) -> list[nn.Module]:
+        """The modules that its forward pass calls, each as a whole."""
+        nodes = [node for program in self._cut_programs.values() for node in program.graph.nodes]
+        names = dict.fromkeys(str(node.target) for node in nodes if node.op == "call_module")
+        return [self.get_submodule(name) for name in names]
+
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Compute what the whole model computes between this part's ends."""
         # `self.training` in a traced forward is fixed when it is traced: one graph for each mode.

@@ -127,12 +127,25 @@ class ServerHalf:
         finally:
             self.part.train()
 
+    def exceeds(self, limit: float) -> bool:
+        """Whether a weight is larger than that, or no number."""
+        return any(not float(p.detach().abs().max()) <= limit for p in self.parameters if p.numel())
+
     def left_out(self, taken: Sequence[float], left: Sequence[float]) -> None:
         """Scale the gradients collected so far, after clients with the weights `left` are out of the mean."""
         if self._collected is None or not left:
             return
         scale = (sum(taken) + sum(left)) / sum(taken)
         self._collected = [None if g is None else g * scale for g in self._collected]
+
+    @property
+    def collected(self) -> list[Tensor | None]:
+        """The gradients collected so far in this step; None where a parameter has none."""
+        return self._collected or [None] * len(self.parameters)
+
+    def collect_instead(self, gradients: Sequence[Tensor | None]) -> None:
+        """Go on with other gradients than those collected here, as with a sum over several processes."""
+        self._collected = list(gradients) if any(g is not None for g in gradients) else None
 
     def update(self, lr: float) -> None:
         """One optimizer step with the gradients collected since the last, or what the rule makes of it."""

@@ -30,7 +30,7 @@ from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
-from cutlayer.server.evaluation import average_clients, evaluate_on
+from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
@@ -98,7 +98,7 @@ class LocalRun:
     def model(self) -> nn.Module:
         """The whole model as it is now: the mean of the clients' halves, and the server's."""
         with self.server.transport.meter.apart():
-            mean = average_clients(self.server)
+            mean = self.server.average_clients()
         if not isinstance(mean, ServerRound):
             raise TypeError("the clients of a run in one process share with its server")
         half = self.clients.halves[0]

@@ -38,12 +38,14 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
+from cutlayer.ranks.build import Ranks
 from cutlayer.seeding import undisturbed
 from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
+from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import client_state
 from cutlayer.split.tensors import call, to_device
 from cutlayer.split.vectors import device_of
@@ -77,7 +79,7 @@ def serve(
     """
     directory = Path(config.output.dir)
     refuse_existing_run(directory, resume)
-    _check(config, listening)
+    check_serving(config, listening)
     resolve_device(config.train.device)  # before clients are waited for
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
@@ -105,7 +107,7 @@ def serve(
         with status, running(transport, listening, settings_for_clients(config), confirms=follows_link):
             if listening.metrics is not None:
                 listening.metrics.watch(lambda: transport.connected, lambda: transport.waiting)
-            clients = transport.assemble(_needed(config, listening.policy, directory, earlier))
+            clients = transport.assemble(clients_needed(config, listening.policy, directory, earlier))
             spec = earlier or data_spec_of(clients)
             fits.settle(spec)
             transport.recheck()
@@ -115,7 +117,7 @@ def serve(
                 WatchedDisplay(status, shown),
                 listeners=(
                     *listeners,
-                    *(() if listening.metrics is None else (_Counted(listening.metrics),)),
+                    *(() if listening.metrics is None else (CountedSteps(listening.metrics),)),
                     *((NamesFile(directory, lambda: transport.names),) if elastic else ()),
                 ),
             )
@@ -137,8 +139,12 @@ def remote_server(
     spec: DataSpec,
     orders: Orders | None = None,
     objects: RunObjects = BY_NAME,
+    ranks: Ranks | None = None,
 ) -> SplitServer:
-    """The server of a run at its very beginning, with clients that have said what their data are."""
+    """The server of a run at its very beginning, with clients that have said what their data are.
+
+    With `ranks`, it is that of one rank.
+    """
     data = spec.placeholder_data()
     parts = prepare_model(config, data.train, objects.models)[1]
     make, given = objects.make_task, objects.make_optimizer
@@ -154,7 +160,8 @@ def remote_server(
         loss_at_client=config.train.mode == "u-shaped",
     )
     plan = make_plan(config.train, spec.samples, config.seed)
-    pool = RemoteClients(
+    make_pool = RemoteClients if ranks is None else ranks.make_pool
+    pool = make_pool(
         transport,
         spec,
         [0 if ready is None else ready.test_samples for ready in clients],
@@ -170,13 +177,21 @@ def remote_server(
         among_clients=config.train.aggregation != "server",
         plan=plan if config.train.clients_per_step else None,
     )
-    return SplitServer(
-        make_server(config, parts, task, guarded=True, given=given),
+    make_split_server = SplitServer if ranks is None else ranks.make_server
+    return make_split_server(
+        make_server(
+            config,
+            parts,
+            task,
+            guarded=True,
+            given=given,
+            kind=ServerHalf if ranks is None else ranks.make_half(forms[0]),
+        ),
         plan,
         task,
         codecs,
         pool,
-        _aggregation(config, codecs, transport, orders),
+        _aggregation(config, codecs, transport, orders, ranks),
         seed=config.seed,
         batching=config.train.server_batching,
         weighting=config.train.weighting,
@@ -188,8 +203,14 @@ def remote_server(
 
 
 def _aggregation(
-    config: Config, codecs: RunCodecs, transport: GrpcTransport, orders: Orders | None
+    config: Config,
+    codecs: RunCodecs,
+    transport: GrpcTransport,
+    orders: Orders | None,
+    ranks: Ranks | None,
 ) -> Aggregation:
+    if ranks is not None:
+        return ranks.make_aggregation(codecs, config.train.weighting, transport, make_mean_rule(config))
     if orders is not None:
         return RemoteAggregation(config.train.weighting, transport, orders)
     if config.train.aggregation != "server":
@@ -227,7 +248,7 @@ def _largest_message(config: Config, codecs: RunCodecs, half: ClientHalf, task: 
     return max(8 * elements, state, targets, 8 * len(task.sum_names)) + (64 << 10)
 
 
-class _Counted:
+class CountedSteps:
     """Tells Prometheus of each step."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -244,7 +265,7 @@ class _Counted:
         """See `Listener.epoch`. Steps have told it all."""
 
 
-def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec | None) -> int | None:
+def clients_needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec | None) -> int | None:
     """How many clients have to be there for the run to begin or to go on; None for all."""
     steps = checkpoint.steps(directory / "checkpoints") if earlier is not None else []
     if earlier is None or not steps:
@@ -254,7 +275,8 @@ def _needed(config: Config, policy: Policy, directory: Path, earlier: DataSpec |
     return policy.quorum if policy.straggler == "drop" else None
 
 
-def _check(config: Config, listening: Listening) -> None:
+def check_serving(config: Config, listening: Listening) -> None:
+    """Raise unless a run with these settings can be served so."""
     if config.train.track_bias:
         raise ConfigError("train.track_bias needs all clients' data in one process: use `cutlayer train`")
     clients, policy = config.train.clients, listening.policy

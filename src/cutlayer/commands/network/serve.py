@@ -14,6 +14,7 @@ from cutlayer.commands.network.serve_options import (
     AggregatorOptions,
     DashboardOptions,
     LimitOptions,
+    RankOptions,
     StragglerOptions,
 )
 from cutlayer.commands.option_groups import with_groups
@@ -22,6 +23,7 @@ from cutlayer.commands.runs.model_check import threads_for_training
 from cutlayer.commands.runs.settings import RunSettings
 from cutlayer.commands.runs.show_result import show_result
 from cutlayer.commands.trackers import tracked
+from cutlayer.errors import ConfigError
 from cutlayer.imports import need
 
 
@@ -48,6 +50,7 @@ def serve(
     stragglers: StragglerOptions,
     limits: LimitOptions,
     page: DashboardOptions,
+    ranks: RankOptions,
     metrics: MetricsPort = None,
     log: Log = None,
     threads: Threads = None,
@@ -72,26 +75,42 @@ def serve(
           --straggler drop --deadline 20 --quorum 8
       # After a crash, or Ctrl-C
       cutlayer serve --resume --out runs/ms
+      # Two processes share the clients, and start again by themselves
+      torchrun --nproc-per-node 2 --max-restarts 10 \\
+          -m cutlayer serve my.toml --out runs/ms
     """
     display = output.display
     silence_grpc()
     need("pydantic", "training")
     need("grpc", "serving", "network")
     from cutlayer.config.resolve import refuse_existing_run
+    from cutlayer.ranks.environment import RankEnvironment
     from cutlayer.training import progress
     from cutlayer.training.serve import serve as serve_run
     from cutlayer.wire.grpc.server import Listening
     from cutlayer.wire.link.model import Link
     from cutlayer.wire.metrics import Metrics
 
+    environment = RankEnvironment.read()
+    if environment is not None:
+        if output.out is None:
+            raise ConfigError("under torchrun, give --out, so that a run that starts again finds itself")
+        listen = environment.address(listen)
     config = settings.resolve(output.out, output.resume)
-    refuse_existing_run(config.output.dir, output.resume)
+    restarted = environment is not None and environment.restarts > 0
+    resume = output.resume or restarted
+    if environment is None or environment.rank == 0:
+        refuse_existing_run(config.output.dir, resume)
     threads_for_training(threads, config)
     tell = messages(quiet=False)
     directory = Path(config.output.dir)
+    if environment is not None and environment.world > 1:
+        page, log, metrics = ranks.of_rank(environment, page, log, metrics)
+        display = display if environment.rank == 0 else "quiet"
     with event_log(log), page.shown(directory, credentials.cert, credentials.key) as url:
         if url is not None:
             tell(f"dashboard: {url}")
+        leads = environment is None or environment.rank == 0
         counted = None if metrics is None else Metrics()
         if counted is not None and metrics is not None:
             tell(f"metrics: http://127.0.0.1:{counted.serve(metrics)}/metrics")
@@ -113,20 +132,32 @@ def serve(
             ready,
         )
         try:
-            with tracked(output.tracker, config) as listeners:
-                result = serve_run(
-                    config,
-                    listening,
-                    progress=progress.display(display),
-                    resume=output.resume,
-                    listeners=listeners,
-                )
+            with tracked(output.tracker if leads else None, config) as listeners:
+                if environment is not None and environment.world > 1:
+                    result = ranks.serve(
+                        environment,
+                        config,
+                        listening,
+                        progress=progress.display(display),
+                        resume=resume,
+                        listeners=listeners,
+                    )
+                else:
+                    result = serve_run(
+                        config,
+                        listening,
+                        progress=progress.display(display),
+                        resume=resume,
+                        listeners=listeners,
+                    )
         except KeyboardInterrupt:
             tell(f"stopped; to continue: cutlayer serve --resume --out {config.output.dir}")
             raise typer.Exit(130) from None
         finally:
             if counted is not None:
                 counted.close()
+    if result is None:
+        return
     show_result(result.directory, display)
     if display == "auto":
         show.say(f"The run is in {result.directory}")

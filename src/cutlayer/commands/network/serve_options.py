@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cutlayer.commands.options import Flag
 
 if TYPE_CHECKING:
+    from cutlayer.config.schema import Config
+    from cutlayer.ranks.environment import RankEnvironment
+    from cutlayer.training.trainer import Result
+    from cutlayer.wire.grpc.server import Listening
     from cutlayer.wire.limits import Limits
     from cutlayer.wire.policy import Policy
     from cutlayer.wire.security.credentials import ClientSecurity
 
 _STRAGGLERS, _LIMITS, _AGGREGATOR = "Clients that do not answer", "Limits of one client", "Aggregator"
+_RANKS = "Ranks under torchrun"
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,63 @@ class StragglerOptions:
         from cutlayer.wire.policy import Policy
 
         return Policy(self.straggler, self.deadline, self.quorum, self.elastic)
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """Several processes under torchrun."""
+
+    advertise: Annotated[
+        str | None,
+        Flag(
+            help="where clients reach this machine's ranks, if not at --listen",
+            metavar="HOST:PORT",
+            rich_help_panel=_RANKS,
+        ),
+    ] = None
+    exact: Annotated[
+        bool,
+        Flag("--exact", help="ranks add in client order: the bits of one process", rich_help_panel=_RANKS),
+    ] = False
+
+    def of_rank(
+        self, environment: RankEnvironment, page: DashboardOptions, log: Path | None, metrics: int | None
+    ) -> tuple[DashboardOptions, Path | None, int | None]:
+        """What this rank shows: the dashboard is the first one's; logs and metrics are each one's own."""
+        if environment.rank and log is not None:
+            log = log.with_name(f"{log.stem}-{environment.rank}{log.suffix}")
+        if metrics:
+            metrics += environment.local_rank
+        return (DashboardOptions() if environment.rank else page), log, metrics
+
+    def serve(
+        self, environment: RankEnvironment, config: Config, listening: Listening, **how: Any
+    ) -> Result | None:
+        """Train as one rank of several."""
+        from cutlayer.ranks.group import RankGroup
+        from cutlayer.training.torchrun.serve_rank import serve_rank
+
+        address = self.address(environment, listening.address)
+        group = RankGroup(environment, config.train.device)
+        result = serve_rank(config, listening, group, advertise=address, exact=self.exact, **how)
+        group.close()
+        return result
+
+    def address(self, environment: RankEnvironment, listen: str) -> Callable[[int], str]:
+        """The address that clients of this rank call, from the port that it listens on."""
+        from cutlayer.errors import ConfigError
+        from cutlayer.wire.address import parse_address
+
+        if self.advertise is not None:
+            told = environment.address(self.advertise)
+            return lambda port: told
+        host = parse_address(listen)[0]
+        if host in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"--listen {listen}: clients are sent from rank to rank, and need an address to call; give "
+                "--advertise HOST:PORT, as clients reach this machine"
+            )
+        return lambda port: f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ from typing import Any
 import grpc
 
 import cutlayer
-from cutlayer.errors import CutlayerError, MessageError, NetworkError
+from cutlayer.errors import CutlayerError, MessageError, NetworkError, UnreachableError
+from cutlayer.wire.address import parse_address
 from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
@@ -39,6 +40,8 @@ _LONGEST_PAUSE = 5.0
 # Bytes of the largest message that a server can send: a state of some hundred million parameters.
 _LARGEST = 4 << 30
 _HUNG_UP = "the server hung up"
+# A client is sent on at most once for each rank of the server; more than that is a circle.
+_MOST_MOVES = 64
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class Connection:
     ) -> None:
         """`keeps_place`: ask for the same number again, also from a server that was started anew."""
         self.address = address
+        self._target = address
+        self._moves = 0
         self.events: queue.Queue[Event] = queue.Queue() if events is None else events
         self.conversation: Reliable | None = None
         self._security = security
@@ -141,17 +146,19 @@ class Connection:
                 await self._once()
                 continue
             except _BrokenError as found:
-                error = NetworkError(f"{self.address}: {found}")
+                error = NetworkError(f"{self._target}: {found}")
             except grpc.aio.AioRpcError as found:
-                error = await asyncio.to_thread(explain, found, self.address, self._security)
+                error = await asyncio.to_thread(explain, found, self._target, self._security)
                 if found.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
                     return self.events.put(Event("lost", error))
             except (asyncio.InvalidStateError, grpc.aio.UsageError):
-                error = NetworkError(f"{self.address}: the connection broke")
+                error = NetworkError(f"{self._target}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
             if self._over:
                 continue
+            # Where it was sent may be an address of the past. Whoever it was told to call knows better.
+            self._target = self.address
             well = time.monotonic() - self._well
             if well > self._retry:
                 return self.events.put(Event("lost", error))
@@ -161,7 +168,7 @@ class Connection:
 
     async def _once(self) -> None:
         """One stream, to its end. Raises if there should be a pause before the next one."""
-        channel = self._security.channel(self.address, client_options())
+        channel = self._security.channel(self._target, client_options())
         try:
             method = channel.stream_stream(
                 TRAIN,
@@ -185,6 +192,7 @@ class Connection:
             else:
                 return self._goodbye(down)
             self._well = time.monotonic()
+            self._moves = 0
             await self._converse(call, cursor)
         finally:
             await channel.close()
@@ -291,8 +299,22 @@ class Connection:
             return
         if code == "LATER":
             raise _BrokenError(goodbye.reason)
+        if code == "MOVED":
+            return self._move(goodbye.address)
         self._over = True
         self.events.put(Event("goodbye", (code, goodbye.reason)))
+
+    def _move(self, address: str) -> None:
+        """Another rank of the server has this client: the next stream goes there."""
+        self._moves += 1
+        try:
+            parse_address(address)
+        except UnreachableError as error:
+            raise _BrokenError(f"the server sends this client on: {error}") from None
+        if self._moves > _MOST_MOVES:
+            self._moves = 0
+            raise _BrokenError("no rank of the server has a place for this client")
+        self._target = address
 
 
 class _BrokenError(Exception):

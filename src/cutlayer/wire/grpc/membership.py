@@ -15,6 +15,7 @@ from typing import Any
 from cutlayer.errors import MessageError, NotNowError, RefusedError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.peer import Peer, Stream
+from cutlayer.wire.homes import Homes
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.penalty import Penalties
 from cutlayer.wire.policy import Policy
@@ -44,11 +45,14 @@ class Membership:
         names: Sequence[str] = (),
         note: Callable[[str], None] = lambda text: None,
         penalties: Penalties | None = None,
+        homes: Homes | None = None,
     ) -> None:
         """`check` tells whether a client's data fit the run, `penalties` who has to stay away.
 
-        `names` are those of the clients in the order of their numbers, where credentials tell them.
+        `names` are those of the clients in the order of their numbers, where credentials tell them. `homes`
+        says which clients are expected here, where the server has several ranks.
         """
+        self.homes = homes or Homes(clients, 0, 1)
         self.clients = clients
         self.policy = policy or Policy()
         self.limits = limits or Limits()

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CheckpointError, CutlayerError, FileError, RecordError
+from cutlayer.errors import CheckpointError, CutlayerError, FileError, RankLostError, RecordError
 from cutlayer.wire import log
 from cutlayer.wire.grpc.connections import Connections
 from cutlayer.wire.grpc.event_loop import background
@@ -72,6 +72,9 @@ def running(
     except (FileError, CheckpointError, RecordError):
         # Its operator is told which ones, and can mend it; clients need not know where they are.
         reason = "the server cannot write its files and stops; the run goes on when it is started again"
+        raise
+    except RankLostError:
+        reason = "a rank of the server was lost; the run goes on when all are started again"
         raise
     except CutlayerError as error:
         code, reason = "REFUSED", f"the run ended: {error}"

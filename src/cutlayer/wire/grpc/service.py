@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CutlayerError, MessageError, NotNowError, RefusedError
+from cutlayer.errors import CutlayerError, MessageError, MovedError, NotNowError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.retransmit import sealed
@@ -113,6 +113,9 @@ class Service:
         except TimeoutError:
             self._refused("hello", RefusedError(f"no Hello in {seconds:g} s"))
             await goodbye(context, "REFUSED", f"no Hello in {seconds:g} s")
+        except MovedError as error:
+            self.transport.log("client-moved", None, address=error.address)
+            await goodbye(context, "MOVED", str(error), error.address)
         except NotNowError as error:
             self._refused("later", error, client)
             await goodbye(context, "LATER", str(error))
@@ -186,17 +189,23 @@ class Service:
 
     def _place(self, hello: Any, name: str | None) -> int:
         """Which client of the run this is: its credential says so, if there are any."""
-        peers = self.transport.peers
+        peers, homes = self.transport.peers, self.transport.homes
         if name is not None:
-            return self.transport.place_of(name)
+            place = self.transport.place_of(name)
+            homes.check(place)
+            return place
         if hello.HasField("claims"):
             if hello.claims >= len(peers):
                 raise RefusedError(f"there is no client {hello.claims}; the run has {len(peers)}, from 0")
+            homes.check(int(hello.claims))
             return int(hello.claims)
+        peers = [peers[client] for client in homes.own]
         known = [peer.number for peer in peers if peer.incarnation == hello.incarnation]
         free = [peer.number for peer in peers if peer.stream is None and peer.conversation is None]
         lost = [peer.number for peer in peers if peer.stream is None]
         found = (known or free or lost)[:1]
+        if not found and homes.world > 1:
+            raise homes.next()
         if not found:
             raise RefusedError(f"all {len(peers)} clients of the run are connected")
         return found[0]

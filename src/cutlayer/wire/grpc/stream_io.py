@@ -48,10 +48,9 @@ async def farewell(stream: Stream) -> None:
     await asyncio.sleep(_FAREWELL)
 
 
-async def goodbye(context: Any, code: str, reason: str) -> None:
-    """Say goodbye to whoever still reads."""
+async def goodbye(context: Any, code: str, reason: str, address: str = "") -> None:
+    """Say goodbye to whoever still reads; `address` is where else to call."""
     kind = message_class("Goodbye")
+    said = kind(code=kind.Code.Value(code), reason=reason, address=address)
     with contextlib.suppress(Exception):
-        await write_soon(
-            context, message_class("Down")(goodbye=kind(code=kind.Code.Value(code), reason=reason))
-        )
+        await write_soon(context, message_class("Down")(goodbye=said))

@@ -19,6 +19,7 @@ from cutlayer.errors import AbsentError, NonFiniteError, RollbackError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.membership import Check, Membership, everybody_fits
 from cutlayer.wire.grpc.peer import Peer
+from cutlayer.wire.homes import Homes
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.base import Message, pack
 from cutlayer.wire.messages.parse import unpack
@@ -52,9 +53,10 @@ class GrpcTransport(Membership):
         names: Sequence[str] = (),
         note: Callable[[str], None] = lambda text: None,
         interrupted: Callable[[], bool] = lambda: False,
+        homes: Homes | None = None,
     ) -> None:
         """See `Membership`. `interrupted` tells whether to give up waiting for a client that is not there."""
-        super().__init__(clients, policy, limits, check=check, names=names, note=note)
+        super().__init__(clients, policy, limits, check=check, names=names, note=note, homes=homes)
         self.meter = Meter()
         self._interrupted = interrupted
         self._first_claim: float | None = None
@@ -64,14 +66,18 @@ class GrpcTransport(Membership):
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
     def assemble(self, needed: int | None = None) -> list[Any]:
-        """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None."""
+        """Wait until all clients, or `needed` of them, are ready; what they said of their data, or None.
+
+        One of several ranks waits for its own.
+        """
         told: list[int] = []
         when = -_TELL
-        everybody = len(self.peers) if needed is None else needed
+        own = self.homes.own
+        everybody = len(own) if needed is None else needed
         with self.lock:
             while True:
-                missing = [peer.number for peer in self.peers if not peer.waiting]
-                there = len(self.peers) - len(missing)
+                missing = [client for client in own if not self.peers[client].waiting]
+                there = len(own) - len(missing)
                 if there >= everybody:
                     return [peer.ready if peer.waiting else None for peer in self.peers]
                 # Each one that comes, unless hundreds come at once.
@@ -80,7 +86,7 @@ class GrpcTransport(Membership):
                     self.note(
                         f"{there} clients of at least {everybody} are there"
                         if self.policy.elastic
-                        else f"waiting for {self._list(missing)} of {len(self.peers)}"
+                        else f"waiting for {self._list(missing)} of {len(own)}"
                     )
                 self._wait()
 

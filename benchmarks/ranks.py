@@ -1,0 +1,126 @@
+"""What a second rank of the server costs: CPU time a client and step, summed over ranks, as a ratio.
+
+    python benchmarks/ranks.py            print the figures
+    python benchmarks/ranks.py --save     and write them to benchmarks/results/ranks.json
+
+Both servers have the same clients, in one process, on loopback. Nothing here passes or fails; the target is
+printed beside the figure.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from client_processes import clients  # type: ignore[import-not-found]
+
+from cutlayer.training.provenance import provenance
+from cutlayer.training.records import read
+
+RESULTS = Path(__file__).parent / "results" / "ranks.json"
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """A port that nobody listens on, nor on the next."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def steps(directory: Path) -> int:
+    """How many steps a run has made."""
+    path = directory / "records.jsonl"
+    return sum(record["kind"] == "step" for record in read(path)) if path.exists() else 0
+
+
+def measure(ranks: int, count: int, rounds: int) -> float:
+    """CPU seconds of all ranks, a client and step."""
+    port, meeting = free_port(), free_port()
+    settings = [
+        f"train.clients={count}",
+        "train.batch_size=1",
+        "train.epochs=1000",
+        "train.evaluate_every=0",
+        "model.width=4",
+        "codec.measure=false",
+        "output.tensorboard=false",
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        directory = Path(folder) / "run"
+        command = [sys.executable, "-m", "cutlayer", "serve", "--out", str(directory), "--quiet"]
+        command += ["--listen", f"127.0.0.1:{port}", "--threads", "1"]
+        command += [part for setting in settings for part in ("--set", setting)]
+        servers = [
+            subprocess.Popen(
+                command,
+                env={
+                    **os.environ,
+                    "OMP_NUM_THREADS": "1",
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(ranks),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(meeting),
+                    "TORCHELASTIC_RUN_ID": "benchmark",
+                },
+            )
+            for rank in range(ranks)
+        ]
+        context = multiprocessing.get_context("spawn")
+        playing = context.Process(target=clients, args=(port, list(range(count)), "digits", "."), daemon=True)
+        playing.start()
+        try:
+            while steps(directory) < 3:
+                time.sleep(0.2)
+            begun, before = steps(directory), [cpu_seconds(server.pid) for server in servers]
+            while steps(directory) < begun + rounds:
+                time.sleep(0.2)
+            made, after = steps(directory) - begun, [cpu_seconds(server.pid) for server in servers]
+        finally:
+            for server in servers:
+                server.kill()
+                server.wait()
+            playing.kill()
+    return (sum(after) - sum(before)) / made / count
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    one, two = (measure(ranks, arguments.clients, arguments.steps) for ranks in (1, 2))
+    figures: dict[str, Any] = {
+        "clients": arguments.clients,
+        "steps": arguments.steps,
+        "one rank, microseconds a client and step": 1e6 * one,
+        "two ranks, microseconds a client and step, summed": 1e6 * two,
+        "two / one": two / one,
+        "target": "at most 1.25",
+    }
+    print(json.dumps(figures, indent=2))
+    if arguments.save:
+        RESULTS.write_text(json.dumps({"provenance": provenance(0), **figures}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

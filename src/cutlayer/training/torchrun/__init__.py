@@ -1,0 +1,1 @@
+"""Runs whose server has several processes under torchrun."""

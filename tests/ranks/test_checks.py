@@ -1,0 +1,44 @@
+import pytest
+from torch import nn
+
+from cutlayer.config.schema import load
+from cutlayer.errors import ConfigError
+from cutlayer.ranks.checks import check_part, check_settings
+from cutlayer.wire.policy import Policy
+
+
+def check(*settings: str, world: int = 2, policy: Policy | None = None, **how: bool) -> None:
+    config = load(None, settings)
+    check_settings(config, world, policy or Policy(), **{"aggregator": False, "exact": False} | how)
+
+
+@pytest.mark.parametrize(
+    ("settings", "how", "told"),
+    [
+        (["train.clients=3"], {"world": 4}, "4 ranks, but 3 clients: each rank needs one at least"),
+        (["train.mode=sequential"], {}, "sequential updates the server's half after every client"),
+        (["train.mode=relay"], {}, "relay updates the server's half after every client"),
+        (["train.server_batching=fused"], {}, "set it to per_client"),
+        (["train.aggregation=allreduce"], {}, "set train.aggregation to server"),
+        ([], {"aggregator": True}, "leave out --aggregator"),
+        ([], {"policy": Policy("drop")}, "use --straggler wait"),
+        (["train.shard_server=true"], {"exact": True}, "leave one out"),
+        (["train.shard_server=true", "robust.clip_gradient=1"], {}, "no rank has one"),
+        (
+            ["train.shard_server=true", "train.mode=u-shaped", 'model.cut=["layer1","fc"]'],
+            {},
+            "in the middle of one",
+        ),
+    ],
+)
+def test_what_ranks_cannot_do_is_said(settings: list[str], how: dict, told: str) -> None:
+    check()
+    with pytest.raises(ConfigError) as error:
+        check(*settings, **how)
+    assert told in str(error.value)
+
+
+def test_statistics_that_cannot_be_merged() -> None:
+    check_part(nn.BatchNorm1d(2))
+    with pytest.raises(ConfigError, match="give it a momentum, or use --exact"):
+        check_part(nn.Sequential(nn.BatchNorm1d(2, momentum=None)))
