@@ -40,6 +40,9 @@ from cutlayer.wire.messages.types import (
     SyncUp,
 )
 
+# Shares with which others update the weights.
+_GRADIENTS = (Share.GRADIENTS, Share.GRADIENTS_AND_BUFFERS)
+
 
 @dataclass(slots=True)
 class _OpenStep:
@@ -188,7 +191,7 @@ class SplitClient:
         with undisturbed():
             self.half.backward(gradient)
         share = step.begin.share
-        if share != Share.GRADIENTS:
+        if share not in _GRADIENTS:
             self.half.step(step.begin.lr)
         answers: list[Message] = []
         done = perf_counter()
@@ -269,7 +272,7 @@ class SplitClient:
         return SyncUp(number, first + second, share, len(first))
 
     def _vector(self, share: Share) -> Tensor:
-        if share == Share.GRADIENTS:
+        if share in _GRADIENTS:
             return self.half.gradient_vector()
         return self.half.differences() if share == Share.DIFFERENCES else self.half.weight_vector()
 

@@ -180,6 +180,7 @@ def make_plan(train: TrainConfig, samples: Sequence[int]) -> Plan:
         sync=train.sync,
         drop_last=train.drop_last,
         differences=train.share_differences,
+        arrivals=train.arrivals,
     )
 
 
@@ -241,7 +242,7 @@ def update_rule(train: TrainConfig) -> UpdateRule:
 
 def shares_model(train: TrainConfig) -> bool:
     """Whether all clients hold the same weights at every step, so that one process needs them once."""
-    return train.clients > 1 and train.sync == "step" and train.mode != "relay"
+    return train.clients > 1 and train.sync == "step" and train.mode not in ("relay", "async")
 
 
 def make_client(config: Config, parts: tuple[Part, ...], given: MakeOptimizer | None = None) -> ClientHalf:

@@ -4,6 +4,9 @@ An epoch shows every client its own samples once. In all modes but relay a step 
 client, and clients whose batches have run out sit out the epoch's remaining steps: means are then over
 those that take part. In relay a step is one batch of one client, and clients take their turns of one step
 (`sync = step`), K steps, or all their batches (`sync = epoch`); each hands the weights on to the next.
+
+In async a step is one update of the server, after K arrivals. Each client goes through its own samples at its
+own pace, and an epoch is as many arrivals as all clients together have batches.
 """
 
 import itertools
@@ -16,7 +19,7 @@ from typing import Literal
 from cutlayer.data.sampler import steps_per_epoch
 from cutlayer.wire.messages.types import Share
 
-Mode = Literal["parallel", "sequential", "relay", "u-shaped"]
+Mode = Literal["parallel", "sequential", "relay", "u-shaped", "async"]
 Sync = Literal["step", "epoch"] | int
 
 
@@ -121,19 +124,27 @@ class Plan:
         sync: Sync = "step",
         drop_last: bool = False,
         differences: bool = False,
+        arrivals: int = 1,
     ) -> None:
-        """`differences`: weights are shared as differences to their last mean."""
+        """`differences`: weights are shared as differences to their last mean.
+
+        `arrivals`: how many of them make an update in mode async.
+        """
         self.samples = tuple(samples)
         self.mode = mode
         self.sync = sync
         self.epochs = epochs
         self.relay = mode == "relay"
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._lr = lr
         self._weights = Share.DIFFERENCES if differences else Share.WEIGHTS
         self._relayed = self._relay_order() if self.relay else _Relayed()
-        self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
+        self.arrivals = arrivals
+        if mode == "async":
+            self.steps_per_epoch = -(-sum(self.batches) // arrivals)
+        else:
+            self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
 
     def at(self, number: int) -> Step:
@@ -147,9 +158,18 @@ class Plan:
             share = Share.NOTHING if heir == client else Share.WEIGHTS
             sizes = (self._size(client, own),)
             return Step(number, epoch, own, lr, (client,), sizes, share, last, heir)
+        if self.mode == "async":
+            # Who takes part is known when they arrive.
+            return Step(number, epoch, step, lr, (), (), Share.GRADIENTS_AND_BUFFERS, last)
         clients = tuple(c for c, batches in enumerate(self.batches) if step < batches)
         samples = tuple(self._size(client, step) for client in clients)
         return Step(number, epoch, step, lr, clients, samples, self._share(number, last), last)
+
+    def own_batch(self, client: int, count: int, update: Step) -> Step:
+        """Async: the batch of a client that has been given `count` before, begun before that update."""
+        epoch, step = divmod(count, self.batches[client])
+        samples = (self._size(client, step),)
+        return Step(update.number, epoch, step, update.lr, (client,), samples, update.share, False)
 
     def _share(self, number: int, last: bool) -> Share:
         if len(self.samples) == 1:
@@ -160,7 +180,7 @@ class Plan:
         return self._weights if due else Share.NOTHING
 
     def _size(self, client: int, step: int) -> int:
-        return min(self._batch_size, self.samples[client] - step * self._batch_size)
+        return min(self.batch_size, self.samples[client] - step * self.batch_size)
 
     def _relay_order(self) -> "_Relayed":
         length = max(self.batches) if self.sync == "epoch" else 1 if self.sync == "step" else self.sync

@@ -22,6 +22,8 @@ __all__ = ["RunCodecs", "codec_of"]
 
 _DENSE = codec("dense")
 _ACTIVATIONS = ("up", "down-features")
+_WITH_VECTOR = (Share.GRADIENTS, Share.WEIGHTS, Share.DIFFERENCES, Share.GRADIENTS_AND_BUFFERS)
+_WITH_BUFFERS = (Share.WEIGHTS, Share.DIFFERENCES, Share.BUFFERS, Share.GRADIENTS_AND_BUFFERS)
 
 
 @dataclass(frozen=True)
@@ -113,8 +115,8 @@ class RunCodecs:
     def elements(self, share: Share) -> tuple[int, int]:
         """How many elements what a client shares has, in its two frames. Needs `vector_sizes`."""
         vector, buffers = self.vector_sizes or (0, 0)
-        first = share in (Share.GRADIENTS, Share.WEIGHTS, Share.DIFFERENCES)
-        return vector * first, buffers * (share in (Share.WEIGHTS, Share.DIFFERENCES, Share.BUFFERS))
+        first = share in _WITH_VECTOR
+        return vector * first, buffers * (share in _WITH_BUFFERS)
 
     def decode_shared(self, message: SyncUp, client: int) -> list[Tensor | None]:
         """The vectors that a client shares. Raises if they are not those of the run's model."""

@@ -43,6 +43,7 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
     began = perf_counter()
     server.half.part.eval()
     try:
+        server.quiet(evaluator)
         with server.transport.meter.apart() as meter:
             average_clients(server).deliver_exact(server.number, evaluator)
             totals = torch.zeros(len(server.task.sum_names), dtype=torch.float64)
@@ -60,6 +61,10 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
 def average_clients(server: SplitServer) -> Round:
     """The clients' model as it is now: the mean of what they hold, to be delivered."""
     plan, transport = server.plan, server.transport
+    if server.asynchronous is not None:
+        kept = server.aggregation.round([1])
+        kept.add(0, server.asynchronous.model.shared(server.number))
+        return kept
     if plan.relay:
         clients, share = [server.holder], Share.WEIGHTS
     else:

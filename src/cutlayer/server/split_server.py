@@ -7,6 +7,7 @@ clients in client order; so do all its sums. docs/architecture.md draws the path
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -16,9 +17,11 @@ from cutlayer.errors import DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.server.asynchronous.mode import Asynchronous, AsyncMode
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.results import StepResult
+from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
@@ -50,7 +53,10 @@ class SplitServer:
         links: Sequence[Link] = (),
         note_rates: bool = False,
         agreed: Agreed | None = None,
+        work: SimulatedWork | None = None,
+        asynchronous: Asynchronous | None = None,
     ) -> None:
+        """`work` says how long simulated clients compute. `asynchronous` is needed in mode async."""
         self.half = half
         self.plan = plan
         self.task = task
@@ -58,7 +64,7 @@ class SplitServer:
         self.clients = clients
         self.transport = transport = clients.transport
         self.aggregation = aggregation
-        self.timeline = Timeline(*links)
+        self.timeline = Timeline(*links, work=work)
         agreed = agreed or Agreed()
         self.boundary = Boundary(transport, codecs, agreed, task, aggregation.shares)
         """For what comes between steps; within one, decoding is on the timeline."""
@@ -69,11 +75,14 @@ class SplitServer:
         """Relay: who has the current weights."""
         self._weighting = weighting
         self._work = ServerWork(half, self.timeline, weighting, seed)
-        self._mode = MODES[plan.mode, batching]
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
         self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates)
+        self._mode = MODES.get((plan.mode, batching))
+        self.asynchronous = (
+            AsyncMode(asynchronous, self._work, self._parties, plan, clients) if asynchronous else None
+        )
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
@@ -99,13 +108,13 @@ class SplitServer:
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
-        if not self.transport.patient:
+        if not self.transport.patient and self.asynchronous is None:
             self.clients.admit_newcomers(self.number)
         step = self.plan.at(self.number)
         before = self.transport.meter.snapshot()
         self.timeline.begin(phases=3 if self.plan.mode == "u-shaped" else 2)
         try:
-            result = self._run(step)
+            result = self._run(step) if self.asynchronous is None else self._update(self.asynchronous, step)
         except NonFiniteError as error:
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: {error}", step.number
@@ -124,18 +133,27 @@ class SplitServer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in server_state(self.half).items()}
-        tensors |= self.clients.state(self.number)
+        further: dict[str, Any] = {}
+        if self.asynchronous is None:
+            tensors |= self.clients.state(self.number)
+        else:
+            kept, further["asynchronous"] = self.asynchronous.state()
+            tensors |= kept
         return tensors | self.aggregation.state(), {
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
             "holder": self.holder,
             "meter": self.transport.meter.state(),
             "clock": self.timeline.clock.state(),
+            **further,
         }
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
-        self.clients.restore(tensors, int(state["number"]))
+        if self.asynchronous is None:
+            self.clients.restore(tensors, int(state["number"]))
+        else:
+            self.asynchronous.restore(tensors, state["asynchronous"], int(state["number"]))
         restore_server(self.half, under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
@@ -143,6 +161,26 @@ class SplitServer:
         self.holder = int(state["holder"])
         self.transport.meter.restore(state["meter"])
         self.timeline.clock.restore(state["clock"])
+
+    def quiet(self, client: int) -> None:
+        """Make sure that the next answer of a client is to what it is asked next."""
+        if self.asynchronous is not None:
+            self.asynchronous.put_aside(client)
+
+    def _update(self, asynchronous: AsyncMode, step: Step) -> StepResult:
+        """Mode async: one update of the server."""
+        update = asynchronous.run(step)
+        step = replace(step, clients=tuple(update.clients), samples=tuple(update.samples))
+        return StepResult(
+            step=step,
+            loss=self._mean(step, update.losses),
+            losses=update.losses,
+            error=self._mean(step, [report.error for report in update.reports]),
+            raw_bytes=dict(update.raw),
+            bits=update.bits,
+            ages=update.ages,
+            discarded=update.discarded,
+        )
 
     def _run(self, step: Step) -> StepResult:
         if not self.transport.patient:
@@ -152,6 +190,8 @@ class SplitServer:
             self.timeline.begun(client, begin.size + self._down.pop(client, 0))
         io = StepIO(self._parties, step, self.trained)
         self.transport.announce(step.clients, begin)
+        if self._mode is None:
+            raise TypeError(f"mode {self.plan.mode} has no function of one step")
         try:
             step, losses = self._mode(self._work, io, step)
         except NobodyError:

@@ -44,6 +44,8 @@ class Share(IntEnum):
     """Only what differs between clients that hold the same weights; answered by State."""
     DIFFERENCES = 6
     """Weights as differences to the last mean, which all clients have, and batch-norm statistics."""
+    GRADIENTS_AND_BUFFERS = 7
+    """Gradients, and the batch-norm statistics after the pass: of a client that keeps nothing (mode async)."""
 
 
 @dataclass(frozen=True, slots=True)
