@@ -4,14 +4,14 @@ from cutlayer.config.sections import CodecConfig, RobustConfig, TrainConfig
 
 
 def async_problem(train: TrainConfig, codec: CodecConfig, robust: RobustConfig) -> str | None:
-    """What is wrong with the settings of mode async, or with its settings in another mode; None if nothing."""
+    """What is wrong with the settings of mode async, or with its settings in another mode; or None."""
     if train.mode != "async":
         given = [name for name in ("buffer", "max_staleness") if getattr(train, name) is not None]
         return f"train.{given[0]}: is of mode async, not {train.mode}; leave it out" if given else None
     if train.arrivals > train.clients:
         return (
-            f"train.buffer: {train.arrivals} arrivals of {train.clients} clients, of which each has one batch "
-            f"on its way; use at most {train.clients}"
+            f"train.buffer: {train.arrivals} arrivals of {train.clients} clients, of which each has one "
+            f"batch on its way; use at most {train.clients}"
         )
     if train.sync != "step":
         return (

@@ -45,12 +45,14 @@ class RemoteClients:
         largest_message: int,
         orders: Orders | None = None,
         among_clients: bool = False,
+        stateless: bool = False,
     ) -> None:
         """`make_half` builds a client's half as clients do, to read their states.
 
         `shared_model`: all hold the same weights at every step. `own_states`: each has something of its own
         beside them. `orders` go to an aggregator that runs alone and keeps what clients learn;
-        `among_clients`: nothing that they share comes here.
+        `among_clients`: nothing that they share comes here. `stateless`: clients keep nothing that a newcomer
+        would have to be told.
         """
         self.data_spec = data_spec
         self.transport = transport
@@ -69,6 +71,7 @@ class RemoteClients:
         self._largest_message = largest_message
         self._orders = orders
         self._among_clients = among_clients
+        self._stateless = stateless
         self._restored: dict[int, bytes] = {}
 
     def begin(self, number: int) -> None:
@@ -88,7 +91,7 @@ class RemoteClients:
             for client in self.transport.members() if number else ():
                 if self._orders is not None:
                     self.transport.send(client, Placeholder(number))
-                else:
+                elif not self._stateless:
                     self.transport.send(client, State(number, self._restored[client]))
         self._restored = {}
 
@@ -96,12 +99,12 @@ class RemoteClients:
         """See `ClientPool.admit_newcomers`. They get the state of those who are there."""
         for client in self.transport.newcomers():
             with self.transport.meter.apart():
-                state = self._present_state(number)
+                state = {} if self._stateless else self._present_state(number)
                 if state is None:
                     return
                 self._tests[client] = self.transport.test_samples(client)
                 self.transport.admit(client, number)
-                if number:
+                if number and not self._stateless:
                     self.transport.send(client, State(number, to_bytes(common(state))))
             self.transport.note(f"{self.transport.label(client)} is back at step {number}")
 

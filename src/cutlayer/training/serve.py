@@ -39,6 +39,9 @@ from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
 from cutlayer.seeding import undisturbed
+from cutlayer.server.asynchronous.arrivals import NetworkArrivals
+from cutlayer.server.asynchronous.client_model import KeptClientModel
+from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
@@ -162,7 +165,15 @@ def remote_server(
         largest_message=_largest_message(config, codecs, half, task),
         orders=orders,
         among_clients=config.train.aggregation != "server",
+        stateless=config.train.mode == "async",
     )
+    asynchronous = None
+    if config.train.mode == "async":
+        asynchronous = Asynchronous(
+            KeptClientModel(half, codecs, make_mean_rule(config)),
+            NetworkArrivals(transport),
+            config.train.staleness,
+        )
     return SplitServer(
         make_server(config, parts, task, guarded=True, given=given),
         plan,
@@ -176,6 +187,7 @@ def remote_server(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=agreed,
+        asynchronous=asynchronous,
     )
 
 
@@ -262,6 +274,16 @@ def _check(config: Config, listening: Listening) -> None:
                 f"with {how} clients average among themselves: leave out "
                 "--aggregator, or set train.aggregation to server"
             )
+    if config.train.mode == "async" and listening.aggregator is not None:
+        raise ConfigError(
+            "train.mode: in mode async the server keeps the clients' half and updates it; an aggregator that "
+            "runs alone averages what all clients share at the same time: leave out --aggregator"
+        )
+    if config.link.speeds:
+        raise ConfigError(
+            "link.speeds: are those of clients that are simulated in one process; here clients are as fast "
+            "as they are. Leave them out"
+        )
     if policy.straggler == "drop" and config.train.mode == "relay":
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:

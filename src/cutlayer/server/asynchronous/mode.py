@@ -2,8 +2,9 @@
 
 A client gets the weights of its half, computes on a batch of its own, and gives the gradients of its half
 back; then it gets the newest weights and its next batch. It waits for nobody, and keeps nothing between two
-batches. A gradient of a client that began `age` updates ago counts 1/sqrt(1 + age) of a fresh one; one that is
-older than `max_staleness` is discarded. The server's half is never stale: it computes when smashed data arrive.
+batches. A gradient of a client that began `age` updates ago counts 1/sqrt(1 + age) of a fresh one; one that
+is older than `max_staleness` is discarded. The server's weights are never stale: it computes when smashed data
+arrive.
 """
 
 import math
@@ -112,7 +113,7 @@ class AsyncMode:
         return update
 
     def put_aside(self, client: int) -> None:
-        """Take what a client is about to answer off its connection, so that it can be asked something else."""
+        """Take what a client is about to answer off its connection: it can be asked something else."""
         if client not in self._flying or self._again:
             return
         if not self._kept.holds(client) and client not in self._arrivals.next([client]):

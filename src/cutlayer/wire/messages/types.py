@@ -45,7 +45,7 @@ class Share(IntEnum):
     DIFFERENCES = 6
     """Weights as differences to the last mean, which all clients have, and batch-norm statistics."""
     GRADIENTS_AND_BUFFERS = 7
-    """Gradients, and the batch-norm statistics after the pass: of a client that keeps nothing (mode async)."""
+    """Gradients, and the batch-norm statistics after the pass: mode async, where clients keep nothing."""
 
 
 @dataclass(frozen=True, slots=True)
