@@ -3,8 +3,8 @@
 A client gets the weights of its half, computes on a batch of its own, and gives the gradients of its half
 back; then it gets the newest weights and its next batch. It waits for nobody, and keeps nothing between two
 batches. A gradient of a client that began `age` updates ago counts 1/sqrt(1 + age) of a fresh one; one that
-is older than `max_staleness` is discarded. The server's weights are never stale: it computes when smashed data
-arrive.
+is older than `max_staleness` is discarded. The server's own weights are never stale: it computes when smashed
+data arrive.
 """
 
 import math
@@ -116,8 +116,14 @@ class AsyncMode:
         """Take what a client is about to answer off its connection: it can be asked something else."""
         if client not in self._flying or self._again:
             return
-        if not self._kept.holds(client) and client not in self._arrivals.next([client]):
-            raise AbsentError(f"{self._kept.label(client)} is not there any more")
+        if not self._kept.holds(client):
+            # Here the run does wait for one client. Under `drop`, until the deadline.
+            patient = self._kept.patient
+            there = (
+                self._arrivals.next([client]) if patient else self._kept.present([client], ANSWER, at_least=0)
+            )
+            if client not in there:
+                raise AbsentError(f"{self._kept.label(client)} did not answer in time")
         with self._parties.boundary.blame(client):
             self._kept.hold(client, ANSWER)
 
