@@ -41,6 +41,8 @@ from cutlayer.wire.messages.types import (
     SyncUp,
 )
 
+# Shares with which others update the weights.
+
 
 @dataclass(slots=True)
 class _OpenStep:

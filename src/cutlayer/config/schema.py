@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, ValidationError, model_validator
 
 from cutlayer.codecs import codec
+from cutlayer.config.async_settings import async_problem
 from cutlayer.config.explain import explain
 from cutlayer.config.sections import (
     CodecConfig,
@@ -30,8 +31,16 @@ from cutlayer.rates.scheduled import fixed_or_scheduled
 _ADDED: dict[str, dict[str, Any]] = {
     "model": {"blocks": None, "heads": None, "patch": None},
     "data": {"target": None, "features": None, "tokens": "characters", "context": 128, "classes": None},
-    "train": {"share_differences": False, "accumulate": 1, "clip_gradient": 0.0, "precision": "float32"}
-    | {"clients_per_step": 0},
+    "train": {
+        "share_differences": False,
+        "accumulate": 1,
+        "clip_gradient": 0.0,
+        "precision": "float32",
+        "clients_per_step": 0,
+        "buffer": None,
+        "max_staleness": None,
+    },
+    "link": {"speeds": [], "jitter": 0.0},
     "codec": {"tensors": {}},
 }
 
@@ -55,6 +64,9 @@ class Config(Section):
         if u_shaped == isinstance(self.model.cut, str):
             wanted = 'two names, as in ["layer1", "fc"]' if u_shaped else "one name"
             raise ValueError(f"model.cut: mode {train.mode} needs {wanted}, not {self.model.cut!r}")
+        wrong = async_problem(train, self.codec, self.robust)
+        if wrong is not None:
+            raise ValueError(wrong)
         if train.server_batching == "fused" and train.mode in ("sequential", "relay"):
             raise ValueError(
                 f"train.server_batching: mode {train.mode} updates the server after every client, so there "
@@ -116,6 +128,8 @@ class Config(Section):
         train, name = self.train, "train.clients_per_step"
         if train.clients_per_step > train.clients:
             raise ValueError(f"{name}: {train.clients_per_step} of {train.clients} clients cannot take part")
+        if train.mode == "async":
+            raise ValueError(f"{name}: in mode async clients take part as they arrive; see train.buffer")
         if train.mode == "relay":
             raise ValueError(f"{name}: in mode relay one client takes part at a time anyway; leave it out")
         if train.aggregation != "server":
@@ -148,8 +162,8 @@ class Config(Section):
         """The settings that a checkpoint must share to be continued: all that shape the results."""
         settings: dict[str, Any] = json.loads(self.model_dump_json())
         del settings["output"]
-        if not self.codec.follows_link:
-            # Otherwise the link decides what is sent.
+        if not self.codec.follows_link and self.train.mode != "async":
+            # Otherwise the link decides what is sent, or in which order it arrives.
             del settings["link"]
         for name in ("root", "cache_dir", "lazy"):
             del settings["data"][name]
@@ -159,7 +173,7 @@ class Config(Section):
             del settings["task"]
         for section, added in _ADDED.items():
             for name, default in added.items():
-                if settings[section][name] == default:
+                if name in settings.get(section, {}) and settings[section][name] == default:
                     del settings[section][name]
         how = ("aggregation", "checkpoint_every", "device", "evaluate_batch", "shard_server", "track_bias")
         for name in how:

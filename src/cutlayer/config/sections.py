@@ -156,7 +156,7 @@ class TrainConfig(Section):
     clients: Count = 10
     clients_per_step: Natural = 0
     """How many clients take part at a time, drawn anew for each step or round (`sync`). 0: all."""
-    mode: Literal["parallel", "sequential", "relay", "u-shaped"] = "parallel"
+    mode: Literal["parallel", "sequential", "relay", "u-shaped", "async"] = "parallel"
     epochs: Count = 10
     batch_size: Count = 32
     sync: Literal["step", "epoch"] | Count = "step"
@@ -166,6 +166,10 @@ class TrainConfig(Section):
     aggregation: Literal["server", "allreduce", "allgather"] = "server"
     """Who averages: the server (or its aggregator), or the clients among themselves: by all-reduce, or by an
     all-gather that gives the server's means to the bit and costs more bytes."""
+    buffer: Count | None = None
+    """mode = async: the server updates after so many arrivals; by default half of the clients."""
+    max_staleness: Natural | None = None
+    """mode = async: gradients that are more updates old are discarded; by default 50."""
     server_batching: Literal["per_client", "fused"] = "per_client"
     shard_server: bool = False
     """Under torchrun: each rank keeps a shard of the server's half (FSDP2), not all of it."""
@@ -201,6 +205,16 @@ class TrainConfig(Section):
     """How many steps' gradients are averaged for one update."""
     track_bias: Natural = 0
     """Steps between measurements of gradient bias, from the first step on. 0: none."""
+
+    @property
+    def arrivals(self) -> int:
+        """mode = async: how many arrivals make an update."""
+        return (self.clients + 1) // 2 if self.buffer is None else self.buffer
+
+    @property
+    def staleness(self) -> int:
+        """mode = async: the most updates that a gradient may be old."""
+        return 50 if self.max_staleness is None else self.max_staleness
 
 
 class CodecConfig(Section):
@@ -249,7 +263,12 @@ class LinkConfig(Section):
     spec: Annotated[str, AfterValidator(_link)] = "none"
     """One for all, or several that clients get in turn: `20mbit,10ms; 2mbit,30ms`."""
     device: Annotated[Real, Field(gt=0)] = 1e9
-    """Multiply-adds a second of a simulated client. Only an automatic rate asks for it."""
+    """Multiply-adds a second of a simulated client. An automatic rate, mode async and `speeds` ask for it."""
+    speeds: tuple[Annotated[Real, Field(gt=0, le=1e6, ge=1e-6)], ...] = ()
+    """How fast simulated clients are, as multiples of `device`, which clients get in turn: [1, 1, 1, 1, 0.1]
+    makes each fifth one ten times slower. Simulated time is then computed and not measured."""
+    jitter: Annotated[Real, Field(ge=0, lt=1)] = 0.0
+    """How much the time of a simulated client's batch varies, seeded: 0.2 is up to 20 % more or less."""
 
 
 class OutputConfig(Section):

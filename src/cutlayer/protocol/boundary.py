@@ -94,6 +94,10 @@ class Boundary:
         self._shares = shares
         self._decoding = decoding
 
+    def through(self, transport: Transport) -> "Boundary":
+        """The same checks, of messages that come another way."""
+        return Boundary(transport, self._codecs, self._agreed, self._task, self._shares, self._decoding)
+
     def batch(self, client: int, number: int, samples: int) -> tuple[Tensors, Tensor, tuple[int, int]]:
         """Smashed data of so many samples, their targets, and the bytes that each took."""
         message = self.receive(client, number, Smashed)

@@ -182,6 +182,7 @@ def make_plan(train: TrainConfig, samples: Sequence[int], seed: int = 0) -> Plan
         differences=train.share_differences,
         clients_per_step=train.clients_per_step,
         seed=seed,
+        arrivals=train.arrivals,
     )
 
 
@@ -243,7 +244,7 @@ def update_rule(train: TrainConfig) -> UpdateRule:
 
 def shares_model(train: TrainConfig) -> bool:
     """Whether all clients hold the same weights at every step, so that one process needs them once."""
-    return train.clients > 1 and train.sync == "step" and train.mode != "relay"
+    return train.clients > 1 and train.sync == "step" and train.mode not in ("relay", "async")
 
 
 def make_client(config: Config, parts: tuple[Part, ...], given: MakeOptimizer | None = None) -> ClientHalf:

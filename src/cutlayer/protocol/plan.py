@@ -7,6 +7,9 @@ those that take part. In relay a step is one batch of one client, and clients ta
 
 With `clients_per_step`, only a sample of the clients takes part. It is drawn anew when clients have shared
 what they learned: a round is one step, K steps or an epoch, as `sync` says.
+
+In async a step is one update of the server, after K arrivals. Each client goes through its own samples at its
+own pace, and an epoch is as many arrivals as all clients together have batches.
 """
 
 import itertools
@@ -20,7 +23,7 @@ from cutlayer.data.sampler import steps_per_epoch
 from cutlayer.protocol.client_sampling import sample_clients
 from cutlayer.wire.messages.types import Share
 
-Mode = Literal["parallel", "sequential", "relay", "u-shaped"]
+Mode = Literal["parallel", "sequential", "relay", "u-shaped", "async"]
 Sync = Literal["step", "epoch"] | int
 
 
@@ -127,10 +130,12 @@ class Plan:
         differences: bool = False,
         clients_per_step: int = 0,
         seed: int = 0,
+        arrivals: int = 1,
     ) -> None:
         """`differences`: weights are shared as differences to their last mean.
 
         `clients_per_step`: so many clients take part at most, drawn with the `seed` of the run; 0 for all.
+        `arrivals`: how many of them make an update in mode async.
         """
         self.samples = list(samples)
         self.mode = mode
@@ -139,13 +144,17 @@ class Plan:
         self.relay = mode == "relay"
         self.batches = [steps_per_epoch(count, batch_size, drop_last) for count in samples]
         self.clients_per_step = clients_per_step
+        self.batch_size = batch_size
         self._seed = seed
-        self._batch_size = batch_size
         self._drop_last = drop_last
         self._lr = lr
         self._weights = Share.DIFFERENCES if differences else Share.WEIGHTS
         self._relayed = self._relay_order() if self.relay else _Relayed()
-        self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
+        self.arrivals = arrivals
+        if mode == "async":
+            self.steps_per_epoch = -(-sum(self.batches) // arrivals)
+        else:
+            self.steps_per_epoch = len(self._relayed.clients) if self.relay else max(self.batches)
         self.total = self.steps_per_epoch * epochs
 
     def round(self, number: int) -> tuple[int, int]:
@@ -164,7 +173,7 @@ class Plan:
         """A client that was not there when the run began has so many samples. Epochs stay as they are."""
         self.samples[client] = samples
         self.batches[client] = min(
-            self.steps_per_epoch, steps_per_epoch(samples, self._batch_size, self._drop_last)
+            self.steps_per_epoch, steps_per_epoch(samples, self.batch_size, self._drop_last)
         )
 
     def at(self, number: int, taking_part: Collection[int] | None = None) -> Step:
@@ -178,12 +187,21 @@ class Plan:
             share = Share.NOTHING if heir == client else Share.WEIGHTS
             sizes = (self._size(client, own),)
             return Step(number, epoch, own, lr, (client,), sizes, share, last, heir)
+        if self.mode == "async":
+            # Who takes part is known when they arrive.
+            return Step(number, epoch, step, lr, (), (), Share.UPDATE, last)
         if taking_part is None and self.clients_per_step:
             taking_part = self.sampled(self.round(number)[1])
         everybody = range(len(self.samples)) if taking_part is None else taking_part
         clients = tuple(c for c in everybody if step < self.batches[c])
         samples = tuple(self._size(client, step) for client in clients)
         return Step(number, epoch, step, lr, clients, samples, self._share(number, last), last)
+
+    def own_batch(self, client: int, count: int, update: Step) -> Step:
+        """Async: the batch of a client that has been given `count` before, begun before that update."""
+        epoch, step = divmod(count, self.batches[client])
+        samples = (self._size(client, step),)
+        return Step(update.number, epoch, step, update.lr, (client,), samples, update.share, False)
 
     def _share(self, number: int, last: bool) -> Share:
         if len(self.samples) == 1 and not self.clients_per_step:
@@ -194,7 +212,7 @@ class Plan:
         return self._weights if due else Share.NOTHING
 
     def _size(self, client: int, step: int) -> int:
-        return min(self._batch_size, self.samples[client] - step * self._batch_size)
+        return min(self.batch_size, self.samples[client] - step * self.batch_size)
 
     def _relay_order(self) -> "_Relayed":
         length = max(self.batches) if self.sync == "epoch" else 1 if self.sync == "step" else self.sync

@@ -32,6 +32,11 @@ def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bo
             f"train.mode = {train.mode} updates the server's half after every client, so that all ranks but "
             "one would wait; use parallel or u-shaped, or one process"
         )
+    if train.clients_per_step:
+        problems.append(
+            "train.clients_per_step: one process keeps the clients' half for those who are asked next; leave "
+            "it out, or use one process"
+        )
     if train.server_batching == "fused":
         problems.append(
             "train.server_batching = fused runs the batches of all clients as one pass, in one process; set "

@@ -47,13 +47,15 @@ class RemoteClients:
         orders: Orders | None = None,
         among_clients: bool = False,
         plan: Plan | None = None,
+        stateless: bool = False,
     ) -> None:
         """`make_half` builds a client's half as clients do, to read their states.
 
         `shared_model`: all hold the same weights at every step. `own_states`: each has something of its own
         beside them. `orders` go to an aggregator that runs alone and keeps what clients learn;
         `among_clients`: nothing that they share comes here. `plan`: clients keep nothing between rounds, and
-        may join at any time; the plan is told.
+        may join at any time; the plan is told. `stateless`: clients keep nothing that a newcomer would
+        have to be told.
         """
         self.data_spec = data_spec
         self.transport = transport
@@ -73,6 +75,7 @@ class RemoteClients:
         self._orders = orders
         self._among_clients = among_clients
         self._plan = plan
+        self._stateless = stateless
         self._restored: dict[int, bytes] = {}
 
     def begin(self, number: int) -> None:
@@ -97,7 +100,7 @@ class RemoteClients:
             for client in self.transport.members() if number else ():
                 if self._orders is not None:
                     self.transport.send(client, Placeholder(number))
-                else:
+                elif not self._stateless:
                     self.transport.send(client, State(number, self._restored[client]))
         self._restored = {}
 
@@ -113,12 +116,12 @@ class RemoteClients:
             return newcomers
         for client in newcomers:
             with self.transport.meter.apart():
-                state = self._present_state(number)
+                state = {} if self._stateless else self._present_state(number)
                 if state is None:
                     return ()
                 self._tests[client] = self.transport.test_samples(client)
                 self.transport.admit(client, number)
-                if number:
+                if number and not self._stateless:
                     self.transport.send(client, State(number, to_bytes(common(state))))
             self.transport.note(f"{self.transport.label(client)} is back at step {number}")
         return newcomers

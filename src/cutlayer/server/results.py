@@ -29,10 +29,16 @@ class StepResult:
     bytes: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     simulated: float = 0.0
+    ages: list[int] | None = None
+    """Mode async: how many updates old each client's gradients were, in the order of their arrival."""
+    discarded: int = 0
+    """Mode async: how many answers were too old to be used."""
 
     def record(self) -> dict[str, Any]:
         """The step's record: plain JSON."""
-        chosen = {"bits": self.bits} if self.bits else {}
+        further: dict[str, Any] = {"bits": self.bits} if self.bits else {}
+        if self.ages is not None:
+            further |= {"staleness": self.ages, "discarded": self.discarded}
         return {
             "global_step": self.step.number + 1,
             "epoch": self.step.epoch + 1,
@@ -44,7 +50,7 @@ class StepResult:
             "error": self.error,
             "bytes": self.bytes,
             "raw_bytes": self.raw_bytes,
-            **chosen,
+            **further,
             "seconds": self.seconds,
             "simulated_seconds": self.simulated,
         }

@@ -8,6 +8,7 @@ clients in client order; so do all its sums. docs/architecture.md draws the path
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor
@@ -18,10 +19,12 @@ from cutlayer.errors import AbsentError, DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.server.asynchronous.mode import Asynchronous, AsyncMode
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.results import StepResult
 from cutlayer.server.sampled_rounds import SampledRounds
+from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
@@ -59,8 +62,13 @@ class SplitServer:
         rounds: SampledRounds | None = None,
         make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
         early: bool = False,
+        work: SimulatedWork | None = None,
+        asynchronous: Asynchronous | None = None,
     ) -> None:
-        """`rounds`: only a sample of the clients takes part in each round."""
+        """`rounds`: only a sample of the clients takes part in each round.
+
+        `work` says how long simulated clients compute. `asynchronous` is needed in mode async.
+        """
         self.half = half
         self.plan = plan
         self.task = task
@@ -69,7 +77,7 @@ class SplitServer:
         self.transport = transport = clients.transport
         self.aggregation = aggregation
         self.rounds = rounds
-        self.timeline = Timeline(*links)
+        self.timeline = Timeline(*links, work=work)
         agreed = agreed or Agreed()
         self.boundary = Boundary(transport, codecs, agreed, task, aggregation.shares)
         """For what comes between steps; within one, decoding is on the timeline."""
@@ -80,11 +88,14 @@ class SplitServer:
         """Relay: who has the current weights."""
         self._weighting = weighting
         self._work = make_work(half, self.timeline, weighting, seed)
-        self._mode = MODES[plan.mode, batching]
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
         self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
+        self._mode = MODES.get((plan.mode, batching))
+        self.asynchronous = (
+            AsyncMode(asynchronous, self._work, self._parties, plan, clients) if asynchronous else None
+        )
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
@@ -110,7 +121,7 @@ class SplitServer:
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
-        if not self.transport.patient:
+        if not self.transport.patient and self.asynchronous is None:
             newcomers = self.clients.admit_newcomers(self.number)
             if self.rounds is not None:
                 self.rounds.joined(newcomers)
@@ -120,7 +131,9 @@ class SplitServer:
             (self.plan.at(self.number), 0) if self.rounds is None else self.rounds.begin_step(self.number)
         )
         try:
-            result = self._run(step, size)
+            result = (
+                self._run(step, size) if self.asynchronous is None else self._update(self.asynchronous, step)
+            )
         except NonFiniteError as error:
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: {error}", step.number
@@ -139,27 +152,31 @@ class SplitServer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in self.half_state().items()}
-        rounds: dict[str, Any] = {}
-        if self.rounds is None:
-            tensors |= self.clients.state(self.number)
+        further: dict[str, Any] = {}
+        if self.rounds is not None:
+            found, further["round"] = self.rounds.state(self.number, self.boundary)
+        elif self.asynchronous is not None:
+            found, further["asynchronous"] = self.asynchronous.state()
         else:
-            found, about = self.rounds.state(self.number, self.boundary)
-            tensors, rounds = tensors | found, {"round": about}
+            found = self.clients.state(self.number)
+        tensors |= found
         return tensors | self.aggregation.state(), {
-            **rounds,
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
             "holder": self.holder,
             "meter": self.transport.meter.state(),
             "clock": self.timeline.clock.state(),
+            **further,
         }
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
-        if self.rounds is None:
-            self.clients.restore(tensors, int(state["number"]))
-        else:
+        if self.rounds is not None:
             self.rounds.restore(tensors, state.get("round", {}), int(state["number"]))
+        elif self.asynchronous is not None:
+            self.asynchronous.restore(tensors, state["asynchronous"], int(state["number"]))
+        else:
+            self.clients.restore(tensors, int(state["number"]))
         self.restore_half(under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
@@ -179,6 +196,10 @@ class SplitServer:
     def average_clients(self) -> Round:
         """The clients' model as it is now: the mean of what they hold, to be delivered."""
         plan, transport, rounds = self.plan, self.transport, self.rounds
+        if self.asynchronous is not None:
+            kept = self.aggregation.round([1])
+            kept.add(0, self.asynchronous.model.shared(self.number))
+            return kept
         if rounds is not None and rounds.between(self.number):
             kept = self.aggregation.round([1])
             kept.add(0, rounds.model(self.number, self.codecs))
@@ -206,6 +227,26 @@ class SplitServer:
                 mean.add(client, answer)
         return mean
 
+    def quiet(self, client: int) -> None:
+        """Make sure that the next answer of a client is to what it is asked next."""
+        if self.asynchronous is not None:
+            self.asynchronous.put_aside(client)
+
+    def _update(self, asynchronous: AsyncMode, step: Step) -> StepResult:
+        """Mode async: one update of the server."""
+        update = asynchronous.run(step)
+        step = replace(step, clients=tuple(update.clients), samples=tuple(update.samples))
+        return StepResult(
+            step=step,
+            loss=self._mean(step, update.losses),
+            losses=update.losses,
+            error=self._mean(step, [report.error for report in update.reports]),
+            raw_bytes=dict(update.raw),
+            bits=update.bits,
+            ages=update.ages,
+            discarded=update.discarded,
+        )
+
     def _run(self, step: Step, size: int) -> StepResult:
         """The step, before which the round's clients got `size` bytes each."""
         if not self.transport.patient:
@@ -217,6 +258,8 @@ class SplitServer:
         if size:
             self._count_raw_down(io, len(step.clients), Share.WEIGHTS)
         self.transport.announce(step.clients, begin)
+        if self._mode is None:
+            raise TypeError(f"mode {self.plan.mode} has no function of one step")
         try:
             if not step.clients:
                 raise NobodyError

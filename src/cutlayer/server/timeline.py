@@ -6,6 +6,7 @@ from time import perf_counter
 from typing import Any
 
 from cutlayer.errors import LinkError
+from cutlayer.server.simulated_work import BACKWARD, FORWARD, SimulatedWork
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import Report
 from cutlayer.wire.meter import Direction
@@ -76,7 +77,9 @@ class Timeline:
     one phase more in a U-shape. What the server sends belongs to the phase that follows its work.
     """
 
-    def __init__(self, *links: Link) -> None:
+    def __init__(self, *links: Link, work: SimulatedWork | None = None) -> None:
+        """`work` says how long clients compute, instead of what is measured. The server's time is then 0."""
+        self._work = work
         self.links = links
         """Clients get them one after another, again and again; without any, only work counts."""
         self.clock = VirtualClock()
@@ -84,6 +87,11 @@ class Timeline:
         self._clients: list[dict[int, float]] = []
         self._server: list[float] = []
         self._phase = 0
+
+    @property
+    def simulates(self) -> bool:
+        """Whether the clock tells the time of a simulated network or of simulated clients."""
+        return bool(self.links) or self._work is not None
 
     def begin(self, phases: int) -> None:
         """Begin a step."""
@@ -103,7 +111,8 @@ class Timeline:
         yield
         spent = perf_counter() - began
         self.seconds[stage] += spent
-        self._server[self._phase] += spent
+        if self._work is None:
+            self._server[self._phase] += spent
 
     def up(self, client: int, nbytes: int) -> None:
         """Messages that go up together."""
@@ -123,8 +132,13 @@ class Timeline:
         behind = (report.decode, report.backward)
         for stage, spent in zip(STAGES, (*before, *behind), strict=False):
             self.seconds[stage] += spent
-        self._add(client, sum(before), 0)
-        self._add(client, sum(behind), -1)
+        if self._work is None:
+            self._add(client, sum(before), 0)
+            self._add(client, sum(behind), -1)
+        else:
+            place = (client, report.number, report.samples)
+            self._add(client, self._work.seconds(*place, FORWARD), 0)
+            self._add(client, self._work.seconds(*place, BACKWARD), -1)
         self._transfer(client, Direction.UP, nbytes, -1)
 
     def end(self) -> None:

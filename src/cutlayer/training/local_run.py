@@ -16,6 +16,7 @@ from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
+    make_client,
     make_clients,
     make_codecs,
     make_plan,
@@ -30,8 +31,12 @@ from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
+from cutlayer.server.asynchronous.arrivals import VirtualArrivals
+from cutlayer.server.asynchronous.client_model import KeptClientModel
+from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.results import Evaluation, StepResult
+from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.tensors import to_device
@@ -141,6 +146,16 @@ def local_run(
     )
     codecs = make_codecs(config, vector_sizes(halves[0]))
     plan = make_plan(config.train, [len(part) for part in data.parts], config.seed)
+    work = _work(config, data, parts)
+    asynchronous = None
+    if work is not None and config.train.mode == "async":
+        # A half of the server's own: those of the clients are as old as the batches that they work on.
+        own = make_client(config, copy.deepcopy(parts), objects.make_optimizer)
+        asynchronous = Asynchronous(
+            KeptClientModel(own, codecs, make_mean_rule(config)),
+            VirtualArrivals(work, parse_links(config.link.spec)),
+            config.train.staleness,
+        )
     server = SplitServer(
         make_server(config, parts, task, given=objects.make_optimizer),
         plan,
@@ -155,6 +170,8 @@ def local_run(
         note_rates=config.codec.rate != "fixed",
         agreed=Agreed(clip_smashed=config.robust.clip_smashed),
         rounds=make_rounds(config, parts, plan, clients.transport, objects),
+        work=work,
+        asynchronous=asynchronous,
     )
     return LocalRun(server, clients, config, data, whole)
 
@@ -169,7 +186,20 @@ def _rates(config: Config, data: FederatedData, parts: Sequence[Part]) -> Callab
         raise ConfigError(
             "codec.rate: in one process there is no link to measure; give one, as --link 20mbit,30ms"
         )
-    sample = data.train.batch(torch.zeros(1, dtype=torch.int64))[0]
-    madds = client_madds(parts, to_device(data.augment.test(sample), device_of(*parts)))
+    madds = _madds(data, parts)
     bounds, speed = RateBounds.parse(codecs.rate), config.link.device
     return lambda client: AdaptiveRate.simulated(bounds, up, links[client % len(links)], madds, speed)
+
+
+def _work(config: Config, data: FederatedData, parts: Sequence[Part]) -> SimulatedWork | None:
+    """How long clients compute, where that is simulated: with speeds of their own, and in mode async."""
+    link = config.link
+    if not link.speeds and config.train.mode != "async":
+        return None
+    return SimulatedWork(_madds(data, parts), link.device, link.speeds, link.jitter, config.seed)
+
+
+def _madds(data: FederatedData, parts: Sequence[Part]) -> int:
+    """Multiply-adds of a client's parts for one sample."""
+    sample = data.train.batch(torch.zeros(1, dtype=torch.int64))[0]
+    return client_madds(parts, to_device(data.augment.test(sample), device_of(*parts)))

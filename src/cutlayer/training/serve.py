@@ -40,6 +40,9 @@ from cutlayer.protocol.state_form import StateForm
 from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
 from cutlayer.ranks.build import Ranks
 from cutlayer.seeding import undisturbed
+from cutlayer.server.asynchronous.arrivals import NetworkArrivals
+from cutlayer.server.asynchronous.client_model import KeptClientModel
+from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
@@ -176,7 +179,15 @@ def remote_server(
         orders=orders,
         among_clients=config.train.aggregation != "server",
         plan=plan if config.train.clients_per_step else None,
+        stateless=config.train.mode == "async",
     )
+    asynchronous = None
+    if config.train.mode == "async":
+        asynchronous = Asynchronous(
+            KeptClientModel(half, codecs, make_mean_rule(config)),
+            NetworkArrivals(transport),
+            config.train.staleness,
+        )
     make_split_server = SplitServer if ranks is None else ranks.make_server
     return make_split_server(
         make_server(
@@ -199,6 +210,7 @@ def remote_server(
         note_rates=config.codec.rate != "fixed",
         agreed=agreed,
         rounds=make_rounds(config, parts, plan, transport, objects),
+        asynchronous=asynchronous,
     )
 
 
@@ -299,6 +311,16 @@ def check_serving(config: Config, listening: Listening) -> None:
                 f"with {how} clients average among themselves: leave out "
                 "--aggregator, or set train.aggregation to server"
             )
+    if config.train.mode == "async" and listening.aggregator is not None:
+        raise ConfigError(
+            "train.mode: in mode async the server keeps the clients' half and updates it; an aggregator that "
+            "runs alone averages what all clients share at the same time: leave out --aggregator"
+        )
+    if config.link.speeds:
+        raise ConfigError(
+            "link.speeds: are those of clients that are simulated in one process; here clients are as fast "
+            "as they are. Leave them out"
+        )
     if policy.straggler == "drop" and config.train.mode == "relay":
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:

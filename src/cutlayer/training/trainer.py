@@ -86,7 +86,7 @@ class Result:
     """All training traffic, by direction and kind."""
     seconds: float
     simulated_seconds: float | None
-    """What the run would have taken on the configured link; None without one."""
+    """What the run would have taken on the configured link, or with the configured speeds; None without."""
     stopped: bool = False
     """Whether it was stopped before its last step."""
 
@@ -315,7 +315,7 @@ class Trainer:
             best_step=self._best[1] if self._best else 0,
             bytes=self.server.transport.meter.snapshot(),
             seconds=time.monotonic() - self._began,
-            simulated_seconds=timeline.clock.seconds if timeline.links else None,
+            simulated_seconds=timeline.clock.seconds if timeline.simulates else None,
             stopped=not self.server.done,
         )
 

@@ -12,13 +12,14 @@ _NEWEST = 0.3
 class Activity:
     """One client's activity. Whoever calls holds the lock of the membership."""
 
-    __slots__ = ("_answer", "_asked", "_awaited", "_down", "_seen", "_up")
+    __slots__ = ("_answer", "_asked", "_awaited", "_down", "_lost", "_seen", "_up")
 
     def __init__(self) -> None:
         self._seen: float | None = None
         self._asked: float | None = None
         self._awaited: float | None = None
         self._answer: float | None = None
+        self._lost: float | None = None
         self._up = self._down = 0
 
     def sent(self, nbytes: int, asks: bool) -> None:
@@ -44,7 +45,21 @@ class Activity:
     def greeted(self) -> None:
         """The client has a new connection, and nothing was asked on it yet."""
         self._seen = time.time()
-        self._asked = self._awaited = None
+        self._asked = self._awaited = self._lost = None
+
+    def lost(self) -> None:
+        """The client has no connection any more."""
+        self._lost = time.monotonic()
+
+    @property
+    def silent(self) -> float:
+        """For how many seconds the run has waited for the client."""
+        return 0.0 if self._awaited is None else time.monotonic() - self._awaited
+
+    @property
+    def absent(self) -> float:
+        """For how many seconds the client has had no connection."""
+        return 0.0 if self._lost is None else time.monotonic() - self._lost
 
     def to_json(self) -> dict[str, Any]:
         """The activity as plain JSON: `seen` is a time since 1970, the others are seconds and bytes."""

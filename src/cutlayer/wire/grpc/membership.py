@@ -307,6 +307,7 @@ class Membership:
         if peer.stream is stream:
             peer.stream = None
             peer.ready = None
+            peer.activity.lost()
             self.lock.notify_all()
 
     def _turn_away(self, peer: Peer, reason: str) -> None:

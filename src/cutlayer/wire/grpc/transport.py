@@ -174,6 +174,31 @@ class GrpcTransport(Membership):
                         continue
                     self._wait(first, lone=False)
 
+    def first_present(self, clients: Sequence[int], messages: int) -> tuple[int, ...]:
+        """Those of the clients from whom so many messages are there; waits until there is one.
+
+        There is no deadline for a client that is connected and slow. One that has no connection is a member
+        no more after the deadline, if the transport is not patient. Nobody if none of them is a member.
+        """
+        with self.lock:
+            while True:
+                there = tuple(c for c in clients if len(self.peers[c].inbox) >= messages)
+                if there:
+                    return there
+                awaited = [peer for c in clients if (peer := self.peers[c]).conversation is not None]
+                if self.patient and len(awaited) < len(clients):
+                    self._glance()
+                    raise RollbackError("a client is not there any more")
+                if not self.patient and len(self.members()) < self.policy.quorum:
+                    quorum = self.policy.quorum
+                    raise RollbackError(f"fewer clients are left than the quorum, which is {quorum}")
+                if not awaited:
+                    return ()
+                for peer in awaited:
+                    peer.activity.awaited()
+                    self._end_silent(peer)
+                self._wait(stuck=all(peer.stream is None for peer in awaited))
+
     def fault(self, client: int, error: Exception) -> None:
         """See `Transport.fault`."""
         self.expel(client, str(error))
@@ -219,8 +244,22 @@ class GrpcTransport(Membership):
         self.log("client-dropped", client, "warning")
         self.peers[client].retire("AGAIN", f"no answer in {self.policy.deadline:g} s")
 
-    def _wait(self, peer: Peer | None = None, lone: bool = True) -> None:
-        """Let others work for a moment, then look again. `lone`: nothing can go on without this client."""
+    def _end_silent(self, peer: Peer) -> None:
+        """End the connection of a client that does not answer, or drop one that has no connection."""
+        stream = peer.stream
+        if stream is not None and peer.activity.silent > self.limits.silence:
+            # If it is honest it comes back and continues.
+            stream.end("AGAIN", f"no answer for {self.limits.silence:.0f} s")
+            peer.stream = None
+            peer.activity.lost()
+        elif stream is None and not self.patient and peer.activity.absent > self.policy.deadline:
+            self._drop(peer.number)
+
+    def _wait(self, peer: Peer | None = None, lone: bool = True, stuck: bool | None = None) -> None:
+        """Let others work for a moment, then look again. `lone`: nothing can go on without this client.
+
+        `stuck`: nobody who is waited for is connected; by default, whether `peer` is not.
+        """
         self._glance()
         claims = []
         for one in [peer for peer in self.peers if peer.failure is not None] if self._failures else ():
@@ -234,7 +273,8 @@ class GrpcTransport(Membership):
         else:
             self._first_claim = None
             self._failures = False
-        if self._interrupted() and (peer is None or not lone or peer.stream is None):
+        stuck = (peer is None or not lone or peer.stream is None) if stuck is None else stuck
+        if self._interrupted() and stuck:
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
         self._awaited = peer
