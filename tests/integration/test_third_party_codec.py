@@ -1,4 +1,4 @@
-"""A codec from another package: the example of docs/tutorials/codec-of-your-own.md, installed by pip and used."""
+"""A codec from another package: that of docs/tutorials/codec-of-your-own.md, installed by pip and used."""
 
 import json
 import os

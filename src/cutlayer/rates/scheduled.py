@@ -1,7 +1,7 @@
 """A rate that follows a schedule: fewer bits early in the run, and the codec as configured at its end.
 
-Later steps, with less compression error, can repair what earlier ones disturbed. docs/how-to/traffic.md has the
-results.
+Later steps, with less compression error, can repair what earlier ones disturbed. docs/how-to/traffic.md has
+the results.
 """
 
 from __future__ import annotations
