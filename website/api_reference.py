@@ -1,5 +1,6 @@
 """Pages on the public names and the settings, made from docstrings. A public name without one is an error."""
 
+import ast
 import inspect
 import typing
 from pathlib import Path
@@ -46,8 +47,8 @@ def python_page() -> str:
     lines = [
         "# Python",
         "",
-        "Every name that `import cutlayer` offers. PyTorch and gRPC are imported when a name that needs them is",
-        "used for the first time. [The Python interface](../how-to/python.md) shows how they work together.",
+        "Every name that `import cutlayer` offers. PyTorch and gRPC are imported when a name that needs them",
+        "is used for the first time. [The Python interface](../how-to/python.md) shows how they work together.",
     ]
     for title, group in GROUPS.items():
         lines += ["", f"## {title}"]
@@ -89,8 +90,9 @@ def settings_page() -> str:
     lines = [
         "# Settings",
         "",
-        "All settings of a run. They stand in a TOML file under these section names, or on the command line as",
-        "`--set section.name=value`. `cutlayer recipes demo/digits-ms > my.toml` writes a complete file to start from.",
+        "All settings of a run. They stand in a TOML file under these section names, or on the command line",
+        "as `--set section.name=value`. `cutlayer recipes demo/digits-ms > my.toml` writes a complete file",
+        "to start from.",
         "[Training](../how-to/training.md#settings) tells what they do together.",
         "",
     ]
@@ -116,15 +118,14 @@ def settings_page() -> str:
 
 def _field_docstrings(section: type[BaseModel]) -> dict[str, str]:
     """The strings behind the fields of a class, which Python throws away."""
-    import ast
-
     source = Path(inspect.getsourcefile(section) or "").read_text("utf-8")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ClassDef) and node.name == section.__name__:
             found = {}
             for field, behind in zip(node.body, node.body[1:], strict=False):
-                if isinstance(field, ast.AnnAssign) and isinstance(behind, ast.Expr):
-                    if isinstance(field.target, ast.Name) and isinstance(behind.value, ast.Constant):
-                        found[field.target.id] = " ".join(str(behind.value.value).split())
+                if not (isinstance(field, ast.AnnAssign) and isinstance(behind, ast.Expr)):
+                    continue
+                if isinstance(field.target, ast.Name) and isinstance(behind.value, ast.Constant):
+                    found[field.target.id] = " ".join(str(behind.value.value).split())
             return found
     return {}

@@ -1,4 +1,4 @@
-"""The drawings of the site as SVG, each for light and dark pages: `python -m website.drawings` writes them."""
+"""Drawings of the site as SVG, each for light and dark pages: `python -m website.drawings` writes them."""
 
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -86,7 +86,8 @@ class Drawing:
         """The whole file."""
         width, height = self.size
         font = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="{font}" role="img">'
+        box = f'viewBox="0 0 {width} {height}" font-family="{font}" role="img"'
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" {box}>'
         # GitHub shows the light one on dark pages, too.
         ground = f'<rect width="{width}" height="{height}" fill="{self.colours["page"]}"/>'
         return "\n".join([head, f"<title>{escape(self.title)}</title>", ground, *self.parts, "</svg>", ""])

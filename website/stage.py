@@ -1,4 +1,4 @@
-"""Collect what the site is built from in build/site-pages: the pages by hand, and those made from the program.
+"""Collect what the site is built from in build/site-pages: pages by hand, and those made from the program.
 
 The pages by hand link to files of the repository, as GitHub shows them. On the site these files become pages,
 too, so that it needs no other place. Every staged page stands in the navigation, or belongs to one that does.
@@ -74,7 +74,7 @@ class Stage:
             there = place(target)
             if there.startswith("source/"):
                 self.sources.add(target)
-            return f"{found[1]}{os.path.relpath(there, os.path.dirname(here))}{hash_mark}{anchor}{found[3]}"
+            return f"{found[1]}{os.path.relpath(there, Path(here).parent)}{hash_mark}{anchor}{found[3]}"
 
         # A drawing for light pages has a twin for dark ones.
         text = DRAWING.sub(r"\1-light.svg#only-light)\n\1-dark.svg#only-dark)", path.read_text("utf-8"))
@@ -89,7 +89,7 @@ class Stage:
     def source(self, path: Path) -> None:
         """A file or folder of the repository that a page links to, as a page of its own."""
         name = path.relative_to(ROOT).as_posix()
-        head = f"---\ntitle: {path.name}\nsearch:\n  exclude: true\n---\n\n# {path.name}\n\n`{name}` of the repository.\n\n"
+        head = f"---\ntitle: {path.name}\nsearch:\n  exclude: true\n---\n\n# {path.name}\n\n`{name}`\n\n"
         if path.is_dir():
             files = sorted(file.relative_to(path).as_posix() for file in path.rglob("*") if _is_source(file))
             body = "\n".join(f"- `{file}`" for file in files)
@@ -120,15 +120,15 @@ class Stage:
 
     def check(self) -> None:
         """Every page is in the navigation once, and the navigation has only pages that are there."""
-        with (ROOT / "website" / "zensical.toml").open("rb") as file:
+        with (ROOT / "zensical.toml").open("rb") as file:
             listed = _listed(tomllib.load(file)["project"]["nav"])
         there = {path.relative_to(self.directory).as_posix() for path in self.directory.rglob("*.md")}
         there = {name for name in there if not name.startswith("source/")}
         if missing := sorted(there - set(listed)):
-            raise SystemExit(f"not in the nav of website/zensical.toml: {', '.join(missing)}")
+            raise SystemExit(f"not in the nav of zensical.toml: {', '.join(missing)}")
         if gone := sorted(set(listed) - there) or sorted({name for name in listed if listed.count(name) > 1}):
             raise SystemExit(
-                f"in the nav of website/zensical.toml, but not there or twice: {', '.join(gone)}"
+                f"in the nav of zensical.toml, but not there or twice: {', '.join(gone)}"
             )
 
 

@@ -73,7 +73,7 @@ def short_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def page_server() -> Iterator[subprocess.Popen[str]]:
-    """Forks a process for each page. One thread: with two, on a busy machine, one page took 40 s instead of 9."""
+    """Forks a process for each page. With two threads, on a busy machine, one page took 40 s instead of 9."""
     places = [str(Path(place).resolve()) for place in sys.path if place]
     with subprocess.Popen(
         [sys.executable, "-X", "utf8", str(Path(__file__).with_name("page_server.py"))],
