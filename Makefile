@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
 NATIVE := $(wildcard native/*/*.* native/*/*/*.*) CMakeLists.txt
 
-.PHONY: help install demo test lint types unit fuzz chaos bench wheel clean
+.PHONY: help install demo docs test lint types unit fuzz chaos bench wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,18 @@ demo: install  ## train digits uncompressed, with the paper's codec, and all com
 	done
 	@$(BIN)/cutlayer compare $(DEMO)/none $(DEMO)/ms $(DEMO)/ems
 	@$(BIN)/cutlayer report $(DEMO)/none $(DEMO)/ms $(DEMO)/ems --out $(DEMO)/report.html
+
+# What the site needs is installed by name, because installing cutlayer again would build the kernels again.
+DOCS := $(VENV)/docs-installed
+$(DOCS): pyproject.toml constraints.txt
+	$(PIP) install -q -c constraints.txt $$($(BIN)/python -c "import tomllib; \
+	  print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
+	touch $@
+
+docs: install $(DOCS)  ## the documentation site in build/site; a broken link or an undocumented name fails
+	$(BIN)/python -m website.stage
+	$(BIN)/python -m zensical build --strict --clean
+	@echo "build/site/index.html; to search, serve it: $(BIN)/python -m http.server -d build/site 8000"
 
 test: lint types unit  ## everything that CI checks
 

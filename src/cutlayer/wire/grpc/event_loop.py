@@ -65,12 +65,21 @@ def _without_poller(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) ->
         loop.default_exception_handler(context)
 
 
-@cache
 def background() -> Background:
     """The one loop of this process, started at its first use.
 
     gRPC's asyncio side has one poller a process, which breaks when one of several loops is closed.
     """
+    # A server and a client in two threads may ask at the same time, and `cache` would start a loop for each.
+    with _starting:
+        return _started()
+
+
+_starting = threading.Lock()
+
+
+@cache
+def _started() -> Background:
     found = Background()
     atexit.register(found.end)
     return found

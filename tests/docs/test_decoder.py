@@ -11,7 +11,7 @@ import torch
 
 import cutlayer
 
-PAGE = Path(__file__).parents[1] / "docs" / "explanation" / "wire-format.md"
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "wire-format.md"
 Decoder = Callable[[bytes], tuple[list[int], tuple[float, ...]]]
 
 
