@@ -1,12 +1,14 @@
 // Python bindings of `ems`. As in module.cpp, Python has checked the memory behind all addresses.
 #include "bindings/ems.hpp"
 
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include "ems/dct.hpp"
-#include "ems/ems.hpp"
+#include "common/parallel.hpp"
+#include "ems/section.hpp"
 
 namespace nb = nanobind;
 
@@ -31,9 +33,49 @@ ContextModel model_of(const Sizes& s, Address weights, Address distance, Address
 
 nb::bytes bytes_of(const std::string& s) { return nb::bytes(s.data(), s.size()); }
 
+// The sections of some rows and the largest number of levels; nothing if the target cannot be met. `trial`: a shape, and
+// the first row and the end of the counted ones.
+std::optional<std::pair<nb::bytes, unsigned>> encode_sections(Address x, const Selection& top, size_t first,
+                                                              size_t end, const Sizes& shape, const Sizes& trial,
+                                                              Address where, int kind, bool is_signed, Address cost_of,
+                                                              const Target& target, int threads) {
+  const size_t rows = end - first, d = top.shape.d;
+  std::vector<Encoded> found(rows);
+  std::string all;
+  unsigned most = 1;
+  {
+    nb::gil_scoped_release free;
+    parallel(rows > 1 ? threads_for(rows * d, threads) : 1, rows, [&](size_t r) {
+      const SectionTask task{at<float>(x) + (first + r) * d, shape_of(shape),
+                             {shape_of(trial), {trial.at(5), trial.at(6)}, at<int64_t>(where)}, Values(kind), is_signed,
+                             at<int64_t>(cost_of), rows > 1 ? 1 : threads};
+      found[r] = encode_section(task, top, first + r, target);
+    });
+    for (const Encoded& section : found) {
+      if (!section.good) return {};
+      all += section.bytes;
+      most = std::max(most, section.levels);
+    }
+  }
+  return std::make_pair(bytes_of(all), most);
+}
+
 }  // namespace
 
 void bind_ems(nb::module_& m) {
+  m.def("ems_encode_sections", [](Address x, const Selection& top, size_t first, size_t end, const Sizes& shape,
+                                  const Sizes& trial, Address where, int kind, bool is_signed, Address cost_of,
+                                  int64_t budget, double error, double step, unsigned levels, int rounding,
+                                  int threads) {
+    return encode_sections(x, top, first, end, shape, trial, where, kind, is_signed, cost_of,
+                           {budget, error, step, levels, rounding}, threads);
+  });
+  m.def("ems_decode_sections", [](Address payload, size_t size, size_t rows, const Sizes& shape, unsigned max_levels,
+                                  int rounding, int kind, bool is_signed, Address out, int threads) {
+    nb::gil_scoped_release free;
+    return decode_sections(at<uint8_t>(payload), size, rows,
+                           {shape_of(shape), max_levels, rounding, Values(kind), is_signed}, at<float>(out), threads);
+  });
   m.def("ems_quantize",
         [](Address x, size_t d, float scale, unsigned n_levels, float mark_from, Address out, int threads) {
           nb::gil_scoped_release free;

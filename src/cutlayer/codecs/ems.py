@@ -6,14 +6,13 @@ from typing import Any, ClassVar
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
-from cutlayer.codecs.entropy import rate_control
 from cutlayer.codecs.entropy.dct import dct_applies
 from cutlayer.codecs.entropy.dct_section import DctSection, squared_error
 from cutlayer.codecs.entropy.layout import MAX_LEVELS
 from cutlayer.codecs.entropy.payload_reader import read_sections
+from cutlayer.codecs.entropy.plain_section import PlainTarget
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
-from cutlayer.codecs.entropy.section_writer import SectionWriter
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.entropy.tokens.section import encode_tokens
 from cutlayer.codecs.entropy.tokens.transform import Target
@@ -24,10 +23,6 @@ from cutlayer.errors import HeaderError, ParameterError
 
 _DEFAULT_BPE = 1.0
 _DEFAULT_STEP = 2.0
-# The largest relative squared error of a top value through conversion to float32, float16 or bfloat16.
-_CONVERSION_ERROR = (0.0, 2.0**-22, 2.0**-18)
-_BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
-_MAX_TOP_SHARE = 64  # while at most one element in so many is a top value, there may be four times as many
 _HEADER = 32  # bytes of a section's header with a stored mask, without reconstruction points
 
 
@@ -165,6 +160,9 @@ class EntropyCodedMask(Codec):
         source = writer.source
         header = frame.build(self.id, source.dtype, signed, source.shape, self.block(), 0)
         budget = (math.floor(self.bpe * count(x) / 8) - len(header)) // len(x)
+        if not (self._stochastic or self._has_tokens(writer, signed) or self.transform != "none"):
+            found = self._plain(x, top, range(len(x)), signed, shape, budget, writer.kernels)
+            return [found[0]], found[1], signed
         parts, most = [], 1
         for row in range(len(x)):
             if self._stochastic:
@@ -185,12 +183,16 @@ class EntropyCodedMask(Codec):
             return section.at_step(section.topmin / self.levels or 1.0, self.levels)
         return section.at_step(self.step * section.spread or 1.0)
 
+    def _has_tokens(self, writer: Writer, signed: bool) -> bool:
+        """Whether the tensor is coded as tokens, as far as its shape allows."""
+        named = self.layout == "tokens" or self.scales == "channel" or self.rotation == "pca"
+        found = self.layout == "auto" and len(writer.source.shape) == 3 and signed
+        usable = self.rounding == "mean" and not self.levels and self.transform == "none"
+        return usable and (named or found)
+
     def _tokens(self, x: Tensor, top: Any, budget: int, writer: Writer) -> Encoded | None:
         """A section of tokens; None if the tensor has none, or they cannot be coded as such."""
-        named = self.layout == "tokens" or self.scales == "channel" or self.rotation == "pca"
-        found = self.layout == "auto" and len(writer.source.shape) == 3 and top.negative
-        usable = self.rounding == "mean" and not self.levels and self.transform == "none"
-        if not (usable and (named or found)):
+        if not self._has_tokens(writer, bool(top.negative)):
             return None
         # Of a rate, what the section may take counts, its head included.
         target = Target(self.bpe and 8 * budget / count(x), self.error, self.step)
@@ -200,13 +202,17 @@ class EntropyCodedMask(Codec):
     def _by_rate(
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels
     ) -> Encoded:
-        """A section of elements, or of DCT coefficients where these are wanted or better."""
+        """A section of DCT coefficients where these are wanted or better, else one of elements."""
         found = self._dct(x[row], shape, budget, kernels)
-        if found is None or self.transform == "auto":
-            section = SectionWriter(x, top, row, self._values, signed, shape, kernels)
-            plain = self._plain(x[row], section, budget)
-            found = plain if found is None else self._better(plain, found, x[row], section)
-        return found
+        if found is not None and self.transform == "dct":
+            return found
+        plain = self._plain(x, top, range(row, row + 1), signed, shape, budget, kernels)
+        if found is None:
+            return plain
+        if self.error:  # the smaller section
+            return min(plain, found, key=lambda encoded: len(encoded[0]))
+        how = (x[row], shape, self._values, signed, kernels)  # with a rate, the one of less error
+        return min(plain, found, key=lambda encoded: squared_error(encoded, *how))
 
     def _dct(self, x: Tensor, shape: SectionShape, budget: int, kernels: Kernels) -> Encoded | None:
         """A section of DCT coefficients; None if the transform is off, or not possible."""
@@ -217,65 +223,25 @@ class EntropyCodedMask(Codec):
             return section.within_bytes(budget)
         return section.within_error(self.error * kernels.ems_energy(x))
 
-    def _better(self, a: Encoded, b: Encoded, x: Tensor, section: SectionWriter) -> Encoded:
-        """With an error bound, the smaller section; with a rate, the one of less error."""
-        if self.error:
-            return min(a, b, key=lambda encoded: len(encoded[0]))
-        how = (x, section.shape, self._values, section.signed, section.kernels)
-        return min(a, b, key=lambda encoded: squared_error(encoded, *how))
-
-    def _plain(self, x: Tensor, section: SectionWriter, budget: int) -> Encoded:
-        """A section of elements."""
-        if self.levels:
-            return rate_control.with_levels(section, self.levels, self.rounding), self.levels
-        if self.bpe:
-            return self._within_bytes(x, section, budget)
-        if self.step:
-            spread = math.sqrt(section.kernels.ems_energy(x) / section.shape.d)
-            return rate_control.with_step(section, self.step * spread)
-        while not (found := rate_control.within_error(section, self._error_bound(x, section))):
-            # Even the most levels are too coarse: make more elements top values.
-            section = self._with_tops(x, section, self._more(section.count, section.shape.d))
-        return found
-
-    def _within_bytes(self, x: Tensor, section: SectionWriter, budget: int) -> Encoded:
-        """A section of elements within a budget. The number of top values is adjusted to the budget."""
-        best: Encoded | None = None
-        while True:
-            encoded, count = rate_control.within_bytes(section, budget), section.count
-            if len(encoded[0]) <= budget and (best is None or len(encoded[0]) > len(best[0])):
-                best = encoded
-                # Bytes are left over at the most levels: spend them on more top values.
-                spare = encoded[1] == MAX_LEVELS and len(encoded[0]) < _BUDGET_USED * budget
-                if not spare or count > section.shape.d // _MAX_TOP_SHARE:
-                    return best
-                count *= 4
-            elif best or count == 1:
-                return best or encoded
-            else:
-                count = max(1, count // 4)
-            section = self._with_tops(x, section, count)
-
-    def _with_tops(self, x: Tensor, section: SectionWriter, count: int) -> SectionWriter:
-        """A writer for the same elements with another number of top values."""
-        again = section.kernels.select_top(x.reshape(1, -1), count)
-        how = (self._values, section.signed, section.shape, section.kernels)
-        return SectionWriter(x.reshape(1, -1), again, 0, *how)
-
-    def _more(self, count: int, d: int) -> int:
-        if count == d:
+    def _plain(
+        self,
+        x: Tensor,
+        top: Any,
+        rows: range,
+        signed: bool,
+        shape: SectionShape,
+        budget: int,
+        kernels: Kernels,
+    ) -> Encoded:
+        """Sections of elements."""
+        target = PlainTarget(budget if self.bpe else None, self.levels, self.step, self.error, self.rounding)
+        found = kernels.ems_encode_sections(x, top, rows, shape, self._values, signed, target)
+        if found is None:
             raise ParameterError(
                 f"ems: error={self.error} is less than values={self.values} leaves; "
                 "use values=float32 or allow more"
             )
-        return min(d, 4 * count)
-
-    def _error_bound(self, x: Tensor, section: SectionWriter) -> float:
-        """The squared error that the mask may have, after the conversion of top values has taken its part."""
-        total = section.kernels.ems_energy(x)
-        return (self.error - _CONVERSION_ERROR[self._values]) * total - section.count * (
-            2.0**-50 if self.values == "float16" else 0.0
-        )
+        return found
 
     def deterministic(self) -> Codec:
         """See `Codec.deterministic`. Stochastic rounding becomes the usual quantizer."""

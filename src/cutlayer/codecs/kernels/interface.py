@@ -183,6 +183,27 @@ class Kernels(Protocol):
         signs: NDArray[Any] | None,
         out: Tensor,
     ) -> None: ...
+    def ems_encode_sections(
+        self,
+        x: Tensor,
+        top: Any,
+        rows: range,
+        shape: SectionShape,
+        values: int,
+        signed: bool,
+        target: Any,
+    ) -> tuple[bytes, int] | None: ...
+    def ems_decode_sections(
+        self,
+        frame: Buffer,
+        offset: int,
+        shape: SectionShape,
+        levels: int,
+        rounding: str,
+        values: int,
+        signed: bool,
+        out: Tensor,
+    ) -> bool: ...
     def ems_dct_forward(self, x: Tensor, shape: SectionShape, rotation: NDArray[Any]) -> Tensor: ...
     def ems_dct_inverse(
         self,

@@ -12,6 +12,7 @@ from cutlayer import _native as _n
 from cutlayer.codecs.kernels import native_dct as _dct
 from cutlayer.codecs.kernels import native_ems as _ems
 from cutlayer.codecs.kernels import native_memory as _memory
+from cutlayer.codecs.kernels import native_sections as _sections
 from cutlayer.codecs.kernels import native_stochastic as _stochastic
 from cutlayer.codecs.kernels import threads
 from cutlayer.codecs.kernels.native_memory import address
@@ -33,6 +34,8 @@ ems_energy = _ems.ems_energy
 ems_quantize_evenly = _ems.ems_quantize_evenly
 ems_squared_error = _ems.ems_squared_error
 ems_fit_weights = _ems.ems_fit_weights
+ems_encode_sections = _sections.ems_encode_sections
+ems_decode_sections = _sections.ems_decode_sections
 ems_dct_forward = _dct.ems_dct_forward
 ems_dct_inverse = _dct.ems_dct_inverse
 ems_quantize_stochastically = _stochastic.ems_quantize_stochastically
