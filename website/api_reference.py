@@ -48,7 +48,7 @@ def python_page() -> str:
         "# Python",
         "",
         "Every name that `import cutlayer` offers. PyTorch and gRPC are imported when a name that needs them",
-        "is used for the first time. [The Python interface](../how-to/python.md) shows how they work together.",
+        "is used for the first time. [The Python interface](../how-to/python.md) shows them together.",
     ]
     for title, group in GROUPS.items():
         lines += ["", f"## {title}"]

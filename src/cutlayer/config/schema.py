@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from cutlayer.codecs import codec
 from cutlayer.config.async_settings import async_problem
+from cutlayer.config.default_codecs import all_compressed
 from cutlayer.config.explain import explain
 from cutlayer.config.sections import (
     CodecConfig,
@@ -57,6 +58,11 @@ class Config(Section):
     robust: RobustConfig = RobustConfig()
     link: LinkConfig = LinkConfig()
     output: OutputConfig = OutputConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults(cls, settings: Any) -> Any:
+        return all_compressed(settings) if isinstance(settings, Mapping) else settings
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -241,14 +241,18 @@ class TrainConfig(Section):
 
 
 class CodecConfig(Section):
-    """How tensors travel: up to the server, down to the clients, and to and from the aggregator."""
+    """How tensors travel: up to the server, down to the clients, and to and from the aggregator.
 
-    up: CodecSpec = "ems:bpe=1.0"
+    Where none of the three is named, all are compressed (`all_compressed`). Where one is, the
+    others are compressed only if they are named, too.
+    """
+
+    up: CodecSpec = "ems:bpe=2.0"
     """Codec of the smashed data; none is plain float32."""
     down: CodecSpec = "none"
-    """Codec of the gradients that go back to clients."""
+    """Codec of the gradients that go back to clients; ems:bpe=3.0 where no codec is named."""
     sync: CodecSpec = "none"
-    """Codec of the weights or gradients that clients average."""
+    """Codec of the weights or gradients that clients average; ems:bpe=4.0 where no codec is named."""
     tensors: dict[str, CodecSpec] = {}
     """Where several tensors cross a cut: codecs of single ones by name, instead of `up` (and, at the second
     cut of a U-shape, `down`). `cutlayer cuts` shows the names."""
