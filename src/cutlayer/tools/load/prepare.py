@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from cutlayer.codecs import codec
+from cutlayer.codecs import Codec, codec
 from cutlayer.data import Augment, load_both
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import ConfigError
@@ -50,9 +50,10 @@ def prepare(
         inputs, targets = train.batch(torch.arange(size) % len(train))
         smashed = half.forward(augment.test(inputs))
         chosen = codecs
-        if frame_bytes is not None or up is not None:
-            spec = up or f"ems:bpe={8 * (frame_bytes or 0) / elements(flat(smashed)):.4f}"
-            chosen = replace(codecs, up=codec(spec))
+        if frame_bytes is not None:
+            chosen = replace(codecs, up=_codec_for(frame_bytes, elements(flat(smashed))))
+        elif up is not None:
+            chosen = replace(codecs, up=codec(up))
         task = make_task(config, train)
         return chosen.encode(chosen.up, smashed, "up", 0, 0, 0), task.pack(targets)
 
@@ -67,6 +68,17 @@ def prepare(
         state=to_bytes(client_state(half)),
         own_state=to_bytes({}),
     )
+
+
+def _codec_for(frame_bytes: int, count: int) -> Codec:
+    """A codec whose frames of so many elements have about so many bytes."""
+    header = 64
+    if frame_bytes > 4 * count + header:
+        raise ConfigError(
+            f"frames of this run have {4 * count + header:,} bytes at most; for larger ones give the server "
+            "a larger --batch, or another cut"
+        )
+    return codec(f"ems:bpe={8 * max(1, frame_bytes - header) / count:.4f}")
 
 
 def _share(half: ClientHalf, codecs: RunCodecs, share: Share) -> tuple[bytes, int]:
