@@ -41,6 +41,7 @@ from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradien
 from cutlayer.seeding import undisturbed
 from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
+from cutlayer.server.settled_objects import settled_objects
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
@@ -121,7 +122,8 @@ def serve(
             )
             try:
                 trainer.begin(resume)
-                result = trainer.complete(interrupt)
+                with settled_objects():
+                    result = trainer.complete(interrupt)
             finally:
                 trainer.close()
             if result.stopped:

@@ -21,7 +21,6 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cache
 from typing import Any, ClassVar, Self
 
 from cutlayer.errors import MessageError
@@ -394,10 +393,15 @@ class Layout:
         return found if len(self.names) > 1 else (found,)
 
 
-@cache
+_LAYOUTS: dict[type[Message], Layout] = {}
+
+
 def layout_of(cls: type[Message]) -> Layout:
     """The layout of such messages."""
-    return Layout(cls)
+    found = _LAYOUTS.get(cls)
+    if found is None:
+        found = _LAYOUTS[cls] = Layout(cls)
+    return found
 
 
 def field_names(cls: type[Message]) -> tuple[str, ...]:
