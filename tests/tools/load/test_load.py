@@ -79,7 +79,7 @@ def test_the_processes_of_light_clients_do_not_load_pytorch() -> None:
 
 def test_frames_have_the_size_that_was_asked_for(offer: SimpleNamespace) -> None:
     small, large = (prepare(offer, "digits", ".", steps=2, frame_bytes=n) for n in (100, 200))
-    assert 70 < len(small.frame) < 130
+    assert 80 < len(small.frame) < 120
     assert 170 < len(large.frame) < 230
     assert len(prepare(offer, "digits", ".", steps=2, up="dense").frame) > 1000
     with pytest.raises(ConfigError, match=r"1,\d+ bytes at most"):
