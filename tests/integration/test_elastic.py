@@ -57,3 +57,17 @@ def test_an_elastic_run_needs_settings_that_let_clients_go(cluster) -> None:
         assert server.wait() == 1, server.text
         assert said in " ".join(server.text.split())
         assert "Traceback" not in server.text
+
+
+def test_a_killed_client_of_a_round_changes_nothing(cluster, network) -> None:
+    settings = ("train.clients_per_step=2", "train.sync=3", "train.checkpoint_every=2")
+    server = cluster.serve(*settings)
+    clients = [cluster.join(0), cluster.join_slowly(1), cluster.join(2)]
+    network.until(lambda: len(cluster.records()) > 3, "steps")
+    clients[1].kill()
+    cluster.join(1)
+    loop = cluster.train(*settings)
+    assert server.wait() == 0, server.text
+    assert "going back to step" in server.text
+    assert network.plain(cluster.folder / "net") == network.plain(loop)
+    network.same_weights(loop, cluster.folder / "net")

@@ -9,6 +9,7 @@ and the others go on. No message ends the server.
 """
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ _UNUSABLE = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError,
 
 # No stage of a step takes longer, in seconds, and no loss of a batch is larger.
 _LONGEST_STAGE, _LARGEST = 1e7, 1e12
+_STAGES = ("data", "forward", "encode", "decode", "backward")
+_times = operator.attrgetter(*_STAGES)
 
 
 @dataclass(frozen=True)
@@ -143,8 +146,9 @@ class Boundary:
         with self.blame(client):
             if report.samples != samples:
                 raise MessageError(f"a report of {report.samples} samples, where {samples} were planned")
-            for stage in ("data", "forward", "encode", "decode", "backward"):
-                check_number(getattr(report, stage), f"the time of {stage}", high=_LONGEST_STAGE)
+            for stage, seconds in zip(_STAGES, _times(report), strict=True):
+                if not 0.0 <= seconds <= _LONGEST_STAGE:  # words are made only if they are needed
+                    check_number(seconds, f"the time of {stage}", high=_LONGEST_STAGE)
             if self._agreed.loss_at_client:
                 check_number(report.loss, "the loss", low=-_LARGEST, high=_LARGEST)
             if not math.isnan(report.error):  # it was measured
@@ -211,8 +215,8 @@ class Boundary:
             raise
         except MessageError as error:
             self._fault(client, error)
-        with self.blame(client):
-            if type(message) is not kind or message.number != number:
+        if type(message) is not kind or message.number != number:
+            with self.blame(client):
                 raise MessageError(
                     f"sent a {type(message).__name__} of step {message.number}; expected a {kind.__name__} "
                     f"of step {number}"
@@ -238,14 +242,17 @@ class Boundary:
         """What a message holds, if it has the form that was agreed on."""
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
         dtype = self._agreed.dtype
-        wanted = f"its batch of step {message.number} has {describe(agreed, samples, dtype)}"
+
+        def wanted() -> str:
+            return f"its batch of step {message.number} has {describe(agreed, samples, dtype)}"
+
         try:
             found = self._codecs.decode_cut(message.body, most_elements(agreed, samples))
         except LimitError as error:
-            raise MessageError(f"{what}: {str(error).partition(';')[0]}; {wanted}") from error
+            raise MessageError(f"{what}: {str(error).partition(';')[0]}; {wanted()}") from error
         wrong = misfit(found, agreed, samples, dtype)
         if wrong is not None:
-            raise MessageError(f"{what} of {wrong}; {wanted}")
+            raise MessageError(f"{what} of {wrong}; {wanted()}")
         for tensor in tensors_of(found):
             check_values(tensor, self._codecs.max_value, what)
         clip = self._agreed.clip_smashed

@@ -6,12 +6,13 @@ is not asked costs nothing but its connection, and one that is new needs nothing
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.aggregation.at_server import ServerRound
-from cutlayer.errors import CheckpointError
+from cutlayer.errors import AbsentError, CheckpointError
 from cutlayer.protocol.boundary import Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -73,8 +74,8 @@ class SampledRounds:
         self._unsent = {}
 
     def between(self, number: int) -> bool:
-        """Whether the step of this number begins a round, so that all that was learned is here."""
-        return self._plan.round(number)[1] == number
+        """Whether all that was learned is here: the step of this number begins a round, or nobody is left."""
+        return self._plan.round(number)[1] == number or not set(self.clients) & set(self._transport.members())
 
     def update(self, mean: ServerRound, step: Step) -> None:
         """A round ends: take over the mean of what its clients learned."""
@@ -99,8 +100,9 @@ class SampledRounds:
             clients = [client for client in self.clients if client in self._holding]
             self._transport.announce(clients, Ask(number, Share.STATE))
             for client in self._transport.present(clients, 1):
-                state = boundary.state(client, number)
-                tensors |= {f"client.{client}.{name}": t for name, t in state.items()}
+                with suppress(AbsentError):  # it is out of the round
+                    state = boundary.state(client, number)
+                    tensors |= {f"client.{client}.{name}": t for name, t in state.items()}
         return tensors, {"first": self._number, "clients": list(self.clients)}
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], number: int) -> None:

@@ -45,6 +45,7 @@ from cutlayer.server.asynchronous.client_model import KeptClientModel
 from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
+from cutlayer.server.settled_objects import settled_objects
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
@@ -126,7 +127,8 @@ def serve(
             )
             try:
                 trainer.begin(resume)
-                result = trainer.complete(interrupt)
+                with settled_objects():
+                    result = trainer.complete(interrupt)
             finally:
                 trainer.close()
             if result.stopped:

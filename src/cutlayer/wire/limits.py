@@ -87,9 +87,9 @@ class Rate:
         self._level = 0.0
         self._last = clock()
 
-    def exceeded(self) -> bool:
-        """Count one; True if more than five seconds' worth came at once."""
+    def exceeded(self, count: int = 1) -> bool:
+        """Count one, or so many; True if more than five seconds' worth came at once."""
         now = self._clock()
-        self._level = max(0.0, self._level - (now - self._last) * self._limit) + 1
+        self._level = max(0.0, self._level - (now - self._last) * self._limit) + count
         self._last = now
         return self._level > 5 * self._limit

@@ -12,15 +12,8 @@ from cutlayer.server.asynchronous.kept_messages import KeptMessages
 from cutlayer.server.simulated_work import BACKWARD, FORWARD, SimulatedWork
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.loopback import Loopback
-from cutlayer.wire.messages.types import (
-    BeginStep,
-    Gradient,
-    Labels,
-    Message,
-    Share,
-    Smashed,
-    SyncDown,
-)
+from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.types import BeginStep, Gradient, Labels, Share, Smashed, SyncDown
 
 
 def batch(client: int, number: int = 0, samples: int = 8) -> Step:

@@ -78,10 +78,12 @@ def test_the_processes_of_light_clients_do_not_load_pytorch() -> None:
 
 
 def test_frames_have_the_size_that_was_asked_for(offer: SimpleNamespace) -> None:
-    small, large = (prepare(offer, "digits", ".", steps=2, frame_bytes=n) for n in (60, 400))
-    assert abs(len(small.frame) - 60) < 40
-    assert abs(len(large.frame) - 400) < 60
+    small, large = (prepare(offer, "digits", ".", steps=2, frame_bytes=n) for n in (100, 200))
+    assert 80 < len(small.frame) < 120
+    assert 170 < len(large.frame) < 230
     assert len(prepare(offer, "digits", ".", steps=2, up="dense").frame) > 1000
+    with pytest.raises(ConfigError, match=r"1,\d+ bytes at most"):
+        prepare(offer, "digits", ".", steps=2, frame_bytes=5000)
 
 
 def test_what_light_clients_cannot_answer_is_an_error(offer: SimpleNamespace) -> None:

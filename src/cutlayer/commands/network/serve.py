@@ -73,6 +73,9 @@ def serve(
       cutlayer serve my.toml --listen 0.0.0.0:50551 \\
           --cert server.pem --key server.key --tokens tokens.txt \\
           --straggler drop --deadline 20 --quorum 8
+      # Clients come and go; fifty of those who are there take part in a step
+      cutlayer serve --clients 1000 --clients-per-step 50 --elastic \\
+          --straggler drop --quorum 50 --tokens tokens.txt
       # After a crash, or Ctrl-C
       cutlayer serve --resume --out runs/ms
       # Two processes share the clients, and start again by themselves

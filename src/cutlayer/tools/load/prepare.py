@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from cutlayer.codecs import codec
+from cutlayer.codecs import Codec, codec
 from cutlayer.data import Augment, load_both
 from cutlayer.data.federated import FederatedData
 from cutlayer.errors import ConfigError
@@ -19,7 +20,7 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state
-from cutlayer.split.tensors import elements, flat
+from cutlayer.split.tensors import flat
 from cutlayer.tools.load.answers import Prepared
 from cutlayer.wire.messages.types import GRADIENTS, Share
 
@@ -50,9 +51,10 @@ def prepare(
         inputs, targets = train.batch(torch.arange(size) % len(train))
         smashed = half.forward(augment.test(inputs))
         chosen = codecs
-        if frame_bytes is not None or up is not None:
-            spec = up or f"ems:bpe={8 * (frame_bytes or 0) / elements(flat(smashed)):.4f}"
-            chosen = replace(codecs, up=codec(spec))
+        if frame_bytes is not None and size == batch:
+            chosen = replace(codecs, up=_codec_for(frame_bytes, flat(smashed)))
+        elif up is not None:
+            chosen = replace(codecs, up=codec(up))
         task = make_task(config, train)
         return chosen.encode(chosen.up, smashed, "up", 0, 0, 0), task.pack(targets)
 
@@ -67,6 +69,25 @@ def prepare(
         state=to_bytes(client_state(half)),
         own_state=to_bytes({}),
     )
+
+
+def _codec_for(frame_bytes: int, x: Tensor) -> Codec:
+    """A codec whose frames of this tensor have about so many bytes: found by bisection."""
+    dense = codec("dense")
+    most = len(dense.encode(x))
+    if frame_bytes > most:
+        raise ConfigError(
+            f"frames of this run have {most:,} bytes at most; for larger ones give the server a larger "
+            "--batch, or another cut"
+        )
+    low, high = 0.02, 16.0
+    found = {most: dense}
+    for _ in range(12):
+        middle = codec(f"ems:bpe={(low * high) ** 0.5:.4f}")
+        size = len(middle.encode(x))
+        found[size] = middle
+        low, high = ((low * high) ** 0.5, high) if size < frame_bytes else (low, (low * high) ** 0.5)
+    return found[min(found, key=lambda size: abs(size - frame_bytes))]
 
 
 def _share(half: ClientHalf, codecs: RunCodecs, share: Share) -> tuple[bytes, int]:

@@ -66,7 +66,6 @@ class Peer:
     """What the waiting stream has told about its data."""
     conversation: Reliable | None = None
     inbox: list[memoryview] = field(default_factory=list)
-    inbox_bytes: int = 0
     failure: Any = None
     activity: Activity = field(default_factory=Activity)
 
@@ -78,13 +77,18 @@ class Peer:
     def put_message(self, data: memoryview) -> None:
         """A message that nobody has asked for yet."""
         self.inbox.append(data)
-        self.inbox_bytes += len(data)
 
-    def take_message(self) -> memoryview:
-        """The oldest of them."""
-        data = self.inbox.pop(0)
-        self.inbox_bytes -= len(data)
-        return data
+    def take_message(self) -> memoryview | None:
+        """The oldest of them; None if there is none. Needs no lock: taking from a list is atomic."""
+        try:
+            return self.inbox.pop(0)
+        except IndexError:
+            return None
+
+    @property
+    def inbox_bytes(self) -> int:
+        """How many bytes they take."""
+        return sum(map(len, self.inbox))
 
     def spend(self) -> None:
         """Take no Hello of the present incarnation any more."""
@@ -93,7 +97,6 @@ class Peer:
     def forget_messages(self) -> None:
         """Nothing that has come counts any more."""
         self.inbox.clear()
-        self.inbox_bytes = 0
 
     def take(self, stream: Stream, hello: Any) -> None:
         """Its connection is now this one, which began with that Hello."""

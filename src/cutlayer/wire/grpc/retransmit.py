@@ -97,7 +97,7 @@ class Reliable:
         if message is not None:
             yield message
         for number, further in enumerate(packet.further, packet.number + 1):
-            message = self.accept(number, packet.received, further, False, most())
+            message = self._accept(number, further, False, most())
             if message is not None:
                 yield message
 
@@ -110,6 +110,9 @@ class Reliable:
         message takes more than `most` bytes.
         """
         self.confirm(confirms)
+        return self._accept(number, message, more, most)
+
+    def _accept(self, number: int, message: memoryview, more: bool, most: int | None) -> memoryview | None:
         with self._lock:
             if number <= self._received:
                 return None

@@ -20,7 +20,7 @@ from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Rate
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import Write, shaped
-from cutlayer.wire.messages.envelope import DOWN, UP, content_of, opener, to_bytes
+from cutlayer.wire.messages.envelope import DOWN, UP, Packet, content_of, opener, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, VERSION, message_class
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
@@ -250,7 +250,7 @@ class Service:
             if up is grpc.aio.EOF:
                 return
             try:
-                if rate.exceeded():
+                if rate.exceeded(1 + len(up.further) if isinstance(up, Packet) else 1):
                     raise MessageError(f"more than {self.transport.limits.rate:g} messages a second")
                 with self.transport.lock:
                     self._take(up, stream, client)

@@ -108,10 +108,17 @@ class GrpcTransport(Membership):
 
     def receive(self, client: int) -> Message:
         """See `Transport.receive`."""
+        data = self.peers[client].take_message() or self._await_message(client)
+        message = unpack(data)
+        self.received.add(type(message).__name__)
+        self.meter.add_all(message.sizes(), Direction.UP, client)
+        return message
+
+    def _await_message(self, client: int) -> memoryview:
         peer = self.peers[client]
         began = time.monotonic()
         with self.lock:
-            while not peer.inbox:
+            while (data := peer.take_message()) is None:
                 if peer.conversation is None:
                     self._glance()
                     gone = f"{self.label(client)} is not there any more"
@@ -126,11 +133,7 @@ class GrpcTransport(Membership):
                     stream.end("AGAIN", f"no answer for {self.limits.silence:.0f} s")
                     peer.stream = None
                 self._wait(peer)
-            data = peer.take_message()
-        message = unpack(data)
-        self.received.add(type(message).__name__)
-        self.meter.add_all(message.sizes(), Direction.UP, client)
-        return message
+            return data
 
     def ready(self, client: int) -> bool:
         """See `Transport.ready`."""

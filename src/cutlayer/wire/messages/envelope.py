@@ -75,7 +75,7 @@ def opener(field: int, kind: str) -> Callable[[bytes], Any]:
             found = message.data
             if len(found.further) >= MOST_MESSAGES:
                 raise MessageError(f"more than {MOST_MESSAGES} messages at once")
-            further = tuple(memoryview(part) for part in found.further)
+            further = tuple(memoryview(one) for one in found.further)
             return Packet(found.number, found.received, memoryview(found.message), found.more, further)
         return with_plain_strings(message, _JSON)
 
