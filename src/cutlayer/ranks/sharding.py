@@ -187,4 +187,4 @@ def _shard(part: Part, world: int) -> DeviceMesh:
 
 
 def _local(tensor: Tensor) -> Tensor:
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor  # type: ignore[operator]
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
