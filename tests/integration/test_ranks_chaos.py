@@ -196,6 +196,8 @@ def test_two_machines_with_a_link_that_is_cut_and_a_rank_that_is_killed(
             cluster.folder,
             *("--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", "test"),
             *("--rdzv-endpoint", f"{machines.addresses['a']}:29400", "--local-addr", machines.addresses[one]),
+            # Nobody resolves names in a namespace, by which torchrun would find out.
+            *("--rdzv-conf", f"is_host={int(one == 'a')}"),
             listen=f"{machines.addresses[one]}:50551",
             # Machines have no disk in common.
             out=f"net-{one}",
@@ -220,6 +222,8 @@ def test_two_machines_with_a_link_that_is_cut_and_a_rank_that_is_killed(
     ]
 
     def total() -> int:
+        for server in servers:
+            assert server.process.poll() is None, server.output.read_text()
         return progress(cluster, "net-a") + progress(cluster, "net-b")
 
     try:

@@ -1,6 +1,9 @@
 """The compiled descriptions belong to the .proto files beside them."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,3 +27,18 @@ def test_messages_go_through_bytes() -> None:
     assert again.WhichOneof("content") == "hello"
     assert again.hello.HasField("claims")
     assert not protocol.message_class("Hello")().HasField("claims")
+
+
+def test_threads_that_are_first_get_classes_that_fit_together() -> None:
+    protocol._made_pool.cache_clear()
+    protocol.message_class.cache_clear()
+    begin = threading.Barrier(4)
+
+    def first(name: str) -> Any:
+        begin.wait(10)
+        return protocol.message_class(name)
+
+    with ThreadPoolExecutor(4) as pool:
+        down, goodbye, up, hello = pool.map(first, ["Down", "Goodbye", "Up", "Hello"])
+    assert down(goodbye=goodbye(reason="x")).goodbye.reason == "x"
+    assert up(hello=hello(attempt=1)).hello.attempt == 1

@@ -9,6 +9,7 @@ with one major version of protobuf only. After a change of the .proto:
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -21,6 +22,7 @@ INFERENCE = f"{PACKAGE}.Inference"
 PREDICT = f"/{INFERENCE}/Predict"
 #: Metadata by which a server tells a client, before any message, that its credential is good.
 LISTENING = "cutlayer-protocol"
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @cache
@@ -31,8 +33,14 @@ def message_class(name: str) -> Any:
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
 
 
-@cache
 def _pool() -> Any:
+    # Classes of two pools do not go into each other, so two threads must not make one each.
+    with _ONE_AT_A_TIME:
+        return _made_pool()
+
+
+@cache
+def _made_pool() -> Any:
     from google.protobuf import descriptor_pb2, descriptor_pool
 
     # A pool of its own: another package may have a file of the same name.
