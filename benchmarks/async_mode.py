@@ -5,8 +5,8 @@
 
 Digits on ten clients in one process. Time is that of the virtual clock, so the figures are the same on every
 machine: one unit is what a fast client takes for a batch, forward and backward. Nothing is sent over a link.
-Each mode has the same model, data, batch size, learning rate and momentum. A mode ends when it has reached the
-highest target, or after the given time.
+Each mode has the same model, data, batch size, learning rate and momentum. A mode ends when it has reached
+the highest target, or after the given time.
 """
 
 import argparse

@@ -123,7 +123,9 @@ def test_every_package_of_the_images_is_pinned_to_a_version_that_the_project_tak
         assert pins[requirement.name] in requirement.specifier, requirement
 
 
-@pytest.mark.parametrize("service", [name for name in COMPOSE["services"] if "command" in COMPOSE["services"][name]])
+@pytest.mark.parametrize(
+    "service", [name for name in COMPOSE["services"] if "command" in COMPOSE["services"][name]]
+)
 def test_commands_of_the_rehearsal_are_those_of_the_program(service: str) -> None:
     one = COMPOSE["services"][service]
     if service == "certificates":
@@ -196,7 +198,11 @@ def test_the_server_is_probed_by_its_health_service_scraped_and_reached_by_name(
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     given = check(container["args"])
     assert ports == {"grpc": PORT, "metrics": METRICS}
-    assert (given["listen"], given["metrics"], given["metrics_host"]) == (f"0.0.0.0:{PORT}", METRICS, "0.0.0.0")
+    assert (given["listen"], given["metrics"], given["metrics_host"]) == (
+        f"0.0.0.0:{PORT}",
+        METRICS,
+        "0.0.0.0",
+    )
     assert given["resume"], "a pod that starts again goes on"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         program_name, *words = container[probe]["exec"]["command"]
