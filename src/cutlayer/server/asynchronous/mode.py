@@ -92,7 +92,6 @@ class AsyncMode:
     def run(self, step: Step) -> Update:
         """Take arrivals until there are enough of them, and update both halves."""
         update = Update(step)
-        self._welcome(step.number)
         self._give(update)
         while len(update.clients) < self._plan.arrivals:
             for client in self._arrivals.next([c for c in self._kept.members() if c in self._flying]):
@@ -175,8 +174,9 @@ class AsyncMode:
         one.ending = True
 
     def _give(self, update: Update) -> None:
-        """Give everybody who has none the newest weights and a batch."""
+        """Give everybody who has none the newest weights and a batch; those who come back, what they had."""
         step = update.step
+        self._welcome(step.number)
         for client in self._kept.members():
             if client in self._flying:
                 continue
