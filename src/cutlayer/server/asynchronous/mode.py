@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor
 
 from cutlayer.aggregation.base import Shared
-from cutlayer.errors import AbsentError, CheckpointError, MessageError
+from cutlayer.errors import AbsentError, CheckpointError, MessageError, RollbackError
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.server.asynchronous.arrivals import ANSWER, Arrivals
 from cutlayer.server.asynchronous.client_model import KeptClientModel
@@ -150,7 +150,12 @@ class AsyncMode:
         if not self._kept.patient:
             self._clients.admit_newcomers(number)
         self._again = False
-        back = set(self._kept.members()) - before
+        members = set(self._kept.members())
+        missing = sorted(set(range(len(self._given))) - members)
+        if missing and self._kept.patient:
+            # As one who was ready, but died before the run began or went on.
+            raise RollbackError(f"{self._kept.label(missing[0])} is not there any more")
+        back = members - before
         for client in sorted(back & self._flying.keys()):
             self._send_again(client, self._flying[client])
 

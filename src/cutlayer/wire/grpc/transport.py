@@ -165,7 +165,7 @@ class GrpcTransport(Membership):
                     self._glance()
                     raise RollbackError("a client is not there any more")
                 members = len(self.members())
-                if not self.patient and members and self.newcomers():
+                if not self.patient and self.newcomers():
                     return ()
                 if not self.patient and members < self.policy.quorum:
                     raise RollbackError(
