@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cutlayer.server.asynchronous.mode import discount
+from cutlayer.server.asynchronous.update import discount
 from cutlayer.split.state import client_state, server_state
 from cutlayer.training.local_run import LocalRun
 

@@ -7,11 +7,9 @@ is older than `max_staleness` is discarded. The server's own weights are never s
 data arrive.
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -23,25 +21,17 @@ from cutlayer.server.asynchronous.arrivals import ANSWER, Arrivals
 from cutlayer.server.asynchronous.client_model import KeptClientModel
 from cutlayer.server.asynchronous.in_flight import InFlight, from_checkpoint, to_checkpoint
 from cutlayer.server.asynchronous.kept_messages import KeptMessages
+from cutlayer.server.asynchronous.update import Update, discount
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import ServerWork
 from cutlayer.server.simulated_work import BACKWARD, FORWARD
 from cutlayer.server.step_io import Parties, StepIO
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.wire.messages.types import Gradient, Report, Share, SyncUp
+from cutlayer.wire.messages.types import Gradient, Share, SyncUp
 from cutlayer.wire.meter import Direction, Kind
 
 #: Where the clients' half stands in a checkpoint: as that of a run whose clients share one.
 _HALF = "client.0."
-
-
-def discount(age: int) -> float:
-    """What a gradient that is so many updates old counts, of a fresh one.
-
-    >>> discount(0), discount(3)
-    (1.0, 0.5)
-    """
-    return 1.0 / math.sqrt(1 + age)
 
 
 @dataclass(frozen=True)
@@ -51,22 +41,6 @@ class Asynchronous:
     model: KeptClientModel
     arrivals: Arrivals
     max_staleness: int
-
-
-@dataclass
-class Update:
-    """One update in the making: who has arrived, and what is recorded of it."""
-
-    step: Step
-    clients: list[int] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
-    ages: list[int] = field(default_factory=list)
-    discarded: int = 0
-    """How many answers were too old."""
-    raw: Counter[str] = field(default_factory=Counter)
-    bits: dict[str, float] = field(default_factory=dict)
 
 
 class AsyncMode:
@@ -170,7 +144,7 @@ class AsyncMode:
                 self._repeat(client, one, one.gradient)
             if self._arrivals.immediate:
                 self._kept.hold(client, ANSWER)
-        self._arrivals.asked_again(client)
+        self._arrivals.asked_again(self._kept, client)
 
     def _repeat(self, client: int, one: InFlight, gradient: Gradient) -> None:
         """Answer smashed data that the server has used before as it did then."""
