@@ -12,7 +12,7 @@ only the sockets are left out, which have tests of their own. What must hold:
 - An honest client is never expelled.
 - Under `drop` the run ends with the honest clients. If the liar never took part, their weights are those of
   a run without it, to the bit. Under `wait` the run waits, an honest client takes the liar's place, and the
-  weights are those of an undisturbed run, to the bit. Not in mode `async`: there arrivals count.
+  weights are those of an undisturbed run, to the bit (not in mode `async`: the order of arrivals counts).
 - A client that a lying server sends anything raises a CutlayerError and nothing else.
 - An aggregator that a lying client sends anything raises a CutlayerError and nothing else.
 """

@@ -3,7 +3,7 @@
 from cutlayer.training import checkpoint
 from cutlayer.training.load_run import open_run
 
-ASYNC = ["train.mode=async", "train.buffer=2", "train.checkpoint_every=2", "train.epochs=3"]
+ASYNC = ["train.mode=async", "train.buffer=2", "train.checkpoint_every=2", "train.epochs=2"]
 
 
 def test_deaths_of_a_client_and_of_the_server_lose_no_batch(cluster, network) -> None:

@@ -97,7 +97,8 @@ class Serving:
     batching: Batching = field(default_factory=Batching)
     limits: Limits = field(default_factory=Limits)
     metrics: int | None = None
-    """The port for Prometheus, on loopback."""
+    """The port for Prometheus."""
+    metrics_host: str = "127.0.0.1"
     ready: Callable[[int], None] = lambda port: None
     """Called with the port when requests can come."""
 
@@ -158,7 +159,7 @@ class running:  # noqa: N801, reads as `async with running(...)`
         await self._stack.enter_async_context(connections)
         if serving.metrics is not None:
             self._stack.callback(self.metrics.close)
-            self.metrics.serve(serving.metrics)
+            self.metrics.serve(serving.metrics, serving.metrics_host)
         await server.start()
         self._stack.push_async_callback(server.stop, 10.0)
         self._stack.push_async_callback(health.leave)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from cutlayer.server.asynchronous.mode import discount
+from cutlayer.server.asynchronous.update import discount
 from cutlayer.split.state import client_state, server_state
 from cutlayer.training.local_run import LocalRun
 
@@ -30,8 +30,7 @@ def test_equal_clients_and_a_full_buffer_give_the_bits_of_parallel(start: Start)
         (client_state(kept.model.half), client_state(theirs.clients.halves[0])),
     ):
         assert a.keys() == b.keys()
-        # Batch-norm statistics are averaged at each update, not only for an evaluation.
-        assert all(torch.allclose(a[name], b[name], rtol=1e-5, atol=1e-7) for name in a)
+        # A client of parallel has batch-norm statistics of its own; the evaluation averages them.
         assert all(torch.equal(a[name], b[name]) for name in a if "running" not in name)
     assert ours.evaluate().loss == pytest.approx(theirs.evaluate().loss, rel=1e-5)
 

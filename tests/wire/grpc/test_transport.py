@@ -9,6 +9,7 @@ from cutlayer.errors import ConfigError, RefusedError, RollbackError
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
+from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.base import pack
 from cutlayer.wire.messages.types import Placeholder, Report
 from cutlayer.wire.policy import Policy
@@ -96,6 +97,65 @@ def test_who_dies_between_being_ready_and_the_beginning_is_waited_for() -> None:
     assert found.members() == (0,)
     with pytest.raises(RollbackError, match="client 1 is not there any more"):
         found.receive(1)
+
+
+def test_the_first_to_answer_is_enough_and_a_slow_one_may_be_slow() -> None:
+    found = hub(3, quorum=1)
+    answers(found, 1)
+    answers(found, 2)
+    answers(found, 2)
+    assert found.first_present([0, 1, 2], 2) == (2,)
+    assert found.first_present([1, 2], 1) == (1, 2)
+    # The deadline is over, but all are connected: Ctrl-C waits for them, too, until nobody is.
+    looks = iter([True, True])
+    found._interrupted = lambda: bool(next(looks, answers(found, 0)))
+    assert found.first_present([0], 2) == (0,)
+    assert found.members() == (0, 1, 2)
+
+
+def test_who_has_no_connection_is_let_go_at_the_deadline() -> None:
+    found = hub(2, quorum=1)
+    peer = found.peers[1]
+    assert peer.stream is not None
+    with found.lock:
+        found.lost(1, peer.stream)
+    found._interrupted = lambda: answers(found, 0) or False
+    assert found.first_present([0, 1], 3) == (0,)
+    assert found.members() == (0,)
+    # Whoever comes back is to be let in before anybody is waited for.
+    wait(found, 1)
+    assert found.first_present([0], 4) == ()
+    found.admit(1, step=1)
+    assert found.members() == (0, 1)
+    for member in found.peers:
+        member.retire("AGAIN", "gone")
+    with pytest.raises(RollbackError, match="only 0 clients are left, and the quorum is 1"):
+        found.first_present([0, 1], 1)
+
+
+def test_a_patient_hub_goes_back_when_one_of_many_is_gone() -> None:
+    found = GrpcTransport(2)
+    for client in range(2):
+        wait(found, client)
+    found.begin(0)
+    found.peers[1].retire("AGAIN", "gone")
+    with pytest.raises(RollbackError, match="not there any more"):
+        found.first_present([0, 1], 1)
+
+
+def test_who_is_silent_for_too_long_has_to_connect_again() -> None:
+    found = GrpcTransport(1, Policy("drop", deadline=1000.0), Limits(silence=1e-9))
+    wait(found, 0)
+    found.begin(0)
+    told = found.peers[0].stream
+    assert told is not None
+    looks = iter([False, False, True])
+    found._interrupted = lambda: next(looks)
+    with pytest.raises(KeyboardInterrupt):
+        found.first_present([0], 1)
+    assert found.peers[0].stream is None
+    assert found.members() == (0,)
+    assert any("no answer for" in str(said) for said in told.control)
 
 
 def test_policies_that_make_no_sense() -> None:

@@ -16,6 +16,10 @@ MetricsPort = Annotated[
     int | None, Flag("--metrics", help="serve Prometheus metrics on this port of loopback", min=0)
 ]
 
+MetricsHost = Annotated[
+    str, Flag("--metrics-host", help="serve them on this address instead, to anybody who asks there")
+]
+
 
 @contextmanager
 def event_log(path: Path | None) -> Iterator[None]:

@@ -9,7 +9,14 @@ import typer
 
 from cutlayer.commands import show
 from cutlayer.commands.network.credentials import NETWORK, Names, ServerCredentials, in_order
-from cutlayer.commands.network.monitoring import Log, MetricsPort, event_log, messages, silence_grpc
+from cutlayer.commands.network.monitoring import (
+    Log,
+    MetricsHost,
+    MetricsPort,
+    event_log,
+    messages,
+    silence_grpc,
+)
 from cutlayer.commands.network.serve_options import (
     AggregatorOptions,
     DashboardOptions,
@@ -52,6 +59,7 @@ def serve(
     page: DashboardOptions,
     ranks: RankOptions,
     metrics: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log: Log = None,
     threads: Threads = None,
 ) -> None:
@@ -116,7 +124,7 @@ def serve(
         leads = environment is None or environment.rank == 0
         counted = None if metrics is None else Metrics()
         if counted is not None and metrics is not None:
-            tell(f"metrics: http://127.0.0.1:{counted.serve(metrics)}/metrics")
+            tell(f"metrics: http://{metrics_host}:{counted.serve(metrics, metrics_host)}/metrics")
 
         def ready(port: int) -> None:
             if not output.quiet:

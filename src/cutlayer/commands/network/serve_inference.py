@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from cutlayer.commands.network.credentials import NETWORK, ServerCredentials
-from cutlayer.commands.network.monitoring import Log, MetricsPort, event_log, messages, silence_grpc
+from cutlayer.commands.network.monitoring import (
+    Log,
+    MetricsHost,
+    MetricsPort,
+    event_log,
+    messages,
+    silence_grpc,
+)
 from cutlayer.commands.option_groups import with_groups
 from cutlayer.commands.options import Checkpoint, Flag, Quiet, RunArgument, Threads
 from cutlayer.commands.runs.model_check import threads_for_inference
@@ -36,6 +43,7 @@ def serve_inference(
         float, Flag(help="milliseconds that a request waits to share a forward pass", min=0)
     ] = 2.0,
     metrics: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log: Log = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -71,5 +79,13 @@ def serve_inference(
 
     batching = Batching(max_batch, max_wait / 1000)
     with event_log(log):
-        serving = Serving(listen, security, credentials.insecure, batching, metrics=metrics, ready=ready)
+        serving = Serving(
+            listen,
+            security,
+            credentials.insecure,
+            batching,
+            metrics=metrics,
+            metrics_host=metrics_host,
+            ready=ready,
+        )
         serve(trained, serving)

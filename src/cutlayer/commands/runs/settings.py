@@ -45,7 +45,7 @@ class RunSettings:
         str | None,
         Flag(help="rate control: auto follows each link; until:80%=0.5 starts with 0.5 bits an element"),
     ] = None
-    mode: Annotated[str | None, Flag(help="parallel, sequential, relay or u-shaped")] = None
+    mode: Annotated[str | None, Flag(help="parallel, sequential, relay, u-shaped or async")] = None
     device: Annotated[str | None, Flag(help="where models compute: cpu, cuda, cuda:1 or mps")] = None
     seed: Annotated[int | None, Flag(help="seed of weights, data order, partition and random codecs")] = None
     overrides: Annotated[

@@ -27,7 +27,7 @@ class Arrivals(Protocol):
     def asked(self, kept: KeptMessages, batch: Step, nbytes: int, passes: int) -> None:
         """A client was sent so many bytes, and makes so many passes over its batch to answer."""
 
-    def asked_again(self, client: int) -> None:
+    def asked_again(self, kept: KeptMessages, client: int) -> None:
         """A client was sent again what it was sent before."""
 
     def next(self, clients: Sequence[int]) -> tuple[int, ...]:
@@ -64,8 +64,9 @@ class NetworkArrivals:
         """See `Arrivals.asked`."""
         self._kept = kept
 
-    def asked_again(self, client: int) -> None:
+    def asked_again(self, kept: KeptMessages, client: int) -> None:
         """See `Arrivals.asked_again`."""
+        self._kept = kept
 
     def next(self, clients: Sequence[int]) -> tuple[int, ...]:
         """See `Arrivals.next`."""
@@ -110,7 +111,7 @@ class VirtualArrivals:
             seconds += link.seconds(Direction.DOWN, nbytes) + link.seconds(Direction.UP, answer)
         self._due[client] = self._now + seconds
 
-    def asked_again(self, client: int) -> None:
+    def asked_again(self, kept: KeptMessages, client: int) -> None:
         """See `Arrivals.asked_again`. It comes when it would have come; if that is not known, at once."""
         self._due.setdefault(client, self._now)
 

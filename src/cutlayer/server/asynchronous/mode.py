@@ -7,41 +7,31 @@ is older than `max_staleness` is discarded. The server's own weights are never s
 data arrive.
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.aggregation.base import Shared
-from cutlayer.errors import AbsentError, CheckpointError, MessageError
+from cutlayer.errors import AbsentError, CheckpointError, MessageError, RollbackError
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.server.asynchronous.arrivals import ANSWER, Arrivals
 from cutlayer.server.asynchronous.client_model import KeptClientModel
 from cutlayer.server.asynchronous.in_flight import InFlight, from_checkpoint, to_checkpoint
 from cutlayer.server.asynchronous.kept_messages import KeptMessages
+from cutlayer.server.asynchronous.update import Update, discount
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import ServerWork
 from cutlayer.server.simulated_work import BACKWARD, FORWARD
 from cutlayer.server.step_io import Parties, StepIO
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.wire.messages.types import Gradient, Report, Share, SyncUp
+from cutlayer.wire.messages.types import Gradient, Share, SyncUp
 from cutlayer.wire.meter import Direction, Kind
 
 #: Where the clients' half stands in a checkpoint: as that of a run whose clients share one.
 _HALF = "client.0."
-
-
-def discount(age: int) -> float:
-    """What a gradient that is so many updates old counts, of a fresh one.
-
-    >>> discount(0), discount(3)
-    (1.0, 0.5)
-    """
-    return 1.0 / math.sqrt(1 + age)
 
 
 @dataclass(frozen=True)
@@ -51,22 +41,6 @@ class Asynchronous:
     model: KeptClientModel
     arrivals: Arrivals
     max_staleness: int
-
-
-@dataclass
-class Update:
-    """One update in the making: who has arrived, and what is recorded of it."""
-
-    step: Step
-    clients: list[int] = field(default_factory=list)
-    samples: list[int] = field(default_factory=list)
-    losses: list[float] = field(default_factory=list)
-    reports: list[Report] = field(default_factory=list)
-    ages: list[int] = field(default_factory=list)
-    discarded: int = 0
-    """How many answers were too old."""
-    raw: Counter[str] = field(default_factory=Counter)
-    bits: dict[str, float] = field(default_factory=dict)
 
 
 class AsyncMode:
@@ -92,7 +66,6 @@ class AsyncMode:
     def run(self, step: Step) -> Update:
         """Take arrivals until there are enough of them, and update both halves."""
         update = Update(step)
-        self._welcome(step.number)
         self._give(update)
         while len(update.clients) < self._plan.arrivals:
             for client in self._arrivals.next([c for c in self._kept.members() if c in self._flying]):
@@ -151,7 +124,12 @@ class AsyncMode:
         if not self._kept.patient:
             self._clients.admit_newcomers(number)
         self._again = False
-        back = set(self._kept.members()) - before
+        members = set(self._kept.members())
+        missing = sorted(set(range(len(self._given))) - members)
+        if missing and self._kept.patient:
+            # As one who was ready, but died before the run began or went on.
+            raise RollbackError(f"{self._kept.label(missing[0])} is not there any more")
+        back = members - before
         for client in sorted(back & self._flying.keys()):
             self._send_again(client, self._flying[client])
 
@@ -166,7 +144,7 @@ class AsyncMode:
                 self._repeat(client, one, one.gradient)
             if self._arrivals.immediate:
                 self._kept.hold(client, ANSWER)
-        self._arrivals.asked_again(client)
+        self._arrivals.asked_again(self._kept, client)
 
     def _repeat(self, client: int, one: InFlight, gradient: Gradient) -> None:
         """Answer smashed data that the server has used before as it did then."""
@@ -175,8 +153,9 @@ class AsyncMode:
         one.ending = True
 
     def _give(self, update: Update) -> None:
-        """Give everybody who has none the newest weights and a batch."""
+        """Give everybody who has none the newest weights and a batch; those who come back, what they had."""
         step = update.step
+        self._welcome(step.number)
         for client in self._kept.members():
             if client in self._flying:
                 continue

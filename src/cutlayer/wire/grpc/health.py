@@ -13,7 +13,9 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
+from cutlayer.wire.grpc.connection_errors import explain
 from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
+from cutlayer.wire.security.credentials import ClientSecurity
 
 HEALTH = "grpc.health.v1.Health"
 _WATCHERS = 64
@@ -81,6 +83,21 @@ class Health:
         states = health_pb2.HealthCheckResponse
         state = states.SERVING if self._serving else states.NOT_SERVING
         return states(status=state if service in self._services else states.SERVICE_UNKNOWN)
+
+
+def check_health(address: str, security: ClientSecurity, timeout: float = 5.0, service: str = "") -> bool:
+    """Ask a server whether it serves: all of it, or one service. Raises if it does not answer."""
+    with security.sync_channel(address) as channel:
+        ask = channel.unary_unary(
+            f"/{HEALTH}/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        try:
+            answer = ask(health_pb2.HealthCheckRequest(service=service), timeout=timeout)
+        except grpc.RpcError as error:
+            raise explain(error, address, security, timeout) from None
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
 def add_health(server: grpc.aio.Server, services: Iterable[str] = ()) -> Health:

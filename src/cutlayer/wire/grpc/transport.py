@@ -181,7 +181,8 @@ class GrpcTransport(Membership):
         """Those of the clients from whom so many messages are there; waits until there is one.
 
         There is no deadline for a client that is connected and slow. One that has no connection is a member
-        no more after the deadline, if the transport is not patient. Nobody if none of them is a member.
+        no more after the deadline, if the transport is not patient. Nobody if others wait to be let in, or if
+        none of the clients is a member.
         """
         with self.lock:
             while True:
@@ -189,12 +190,16 @@ class GrpcTransport(Membership):
                 if there:
                     return there
                 awaited = [peer for c in clients if (peer := self.peers[c]).conversation is not None]
-                if self.patient and len(awaited) < len(clients):
+                if self.patient and not len(awaited) == len(clients) > 0:
                     self._glance()
                     raise RollbackError("a client is not there any more")
-                if not self.patient and len(self.members()) < self.policy.quorum:
-                    quorum = self.policy.quorum
-                    raise RollbackError(f"fewer clients are left than the quorum, which is {quorum}")
+                members = len(self.members())
+                if not self.patient and self.newcomers():
+                    return ()
+                if not self.patient and members < self.policy.quorum:
+                    raise RollbackError(
+                        f"only {members} clients are left, and the quorum is {self.policy.quorum}"
+                    )
                 if not awaited:
                     return ()
                 for peer in awaited:
