@@ -48,7 +48,7 @@ def python_page() -> str:
         "# Python",
         "",
         "Every name that `import cutlayer` offers. PyTorch and gRPC are imported when a name that needs them",
-        "is used for the first time. [The Python interface](../how-to/python.md) shows how they work together.",
+        "is used for the first time. [The Python interface](../how-to/python.md) shows their use.",
     ]
     for title, group in GROUPS.items():
         lines += ["", f"## {title}"]
@@ -111,7 +111,9 @@ def settings_page() -> str:
                 if field.default is None or field.is_required()
                 else f"`{field.get_default(call_default_factory=True)}`"
             )
-            meaning = meanings.get(setting, "").replace("|", "\\|")
+            if setting not in meanings:
+                raise SystemExit(f"the setting {name}.{setting} has no docstring behind it")
+            meaning = meanings[setting].replace("|", "\\|")
             lines.append(f"| `{setting}` | {type_name(field.annotation)} | {default} | {meaning} |")
     return "\n".join(lines) + "\n"
 

@@ -26,7 +26,9 @@ def cells(text: str) -> list[dict[str, object]]:
             content = re.sub(r"^Download this page as a notebook\.\n?", "", content, flags=re.MULTILINE)
         if content.strip():
             source = content.strip("\n").splitlines(keepends=True)
-            found.append({"cell_type": kind, "id": f"cell-{len(found)}", "metadata": {}, **fields, "source": source})
+            found.append(
+                {"cell_type": kind, "id": f"cell-{len(found)}", "metadata": {}, **fields, "source": source}
+            )
 
     for block in blocks(text):
         if block.language != "python" or not block.runs:

@@ -127,9 +127,7 @@ class Stage:
         if missing := sorted(there - set(listed)):
             raise SystemExit(f"not in the nav of zensical.toml: {', '.join(missing)}")
         if gone := sorted(set(listed) - there) or sorted({name for name in listed if listed.count(name) > 1}):
-            raise SystemExit(
-                f"in the nav of zensical.toml, but not there or twice: {', '.join(gone)}"
-            )
+            raise SystemExit(f"in the nav of zensical.toml, but not there or twice: {', '.join(gone)}")
 
 
 def _is_source(path: Path) -> bool:
