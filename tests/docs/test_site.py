@@ -11,7 +11,8 @@ import pytest
 
 import cutlayer
 from cutlayer.cli import app
-from website import api_reference, command_reference, drawings, notebooks
+from cutlayer.config import schema
+from website import api_reference, command_reference, drawings, notebooks, settings_reference
 from website.pages import DOCS, ROOT, blocks
 from website.stage import Stage, place
 
@@ -56,6 +57,14 @@ def test_an_undocumented_name_is_found() -> None:
         def _hidden(self) -> None: ...
 
     assert api_reference.undocumented({"Public": Public}) == ["Public.method"]
+
+
+def test_meanings_of_settings_are_those_that_the_schema_lacks() -> None:
+    for name in settings_reference.MEANINGS:
+        section, _, setting = name.partition(".")
+        found = settings_reference.sections(schema.Config)[section]
+        assert setting in found.model_fields, name
+        assert setting not in settings_reference.field_docstrings(found), f"{name} is explained in the schema"
 
 
 def test_a_page_that_is_not_in_the_navigation_fails(stage: Path) -> None:
