@@ -30,7 +30,8 @@ def text(value: str) -> str:
 def metavar(parameter: Any) -> str:
     """What an option or argument takes, in a word."""
     kind = getattr(getattr(parameter, "type_descriptor", None), "annotation", None)
-    shown = parameter.metavar or {int: "N", float: "X", Path: "PATH"}.get(kind, "TEXT")
+    words: dict[object, str] = {int: "N", float: "X", Path: "PATH"}
+    shown = parameter.metavar or words.get(kind, "TEXT")
     return str(shown).strip("[]")
 
 

@@ -94,41 +94,35 @@ class Drawing:
 
 
 def split_learning(colours: Colours) -> Drawing:
-    """What the project is for: a model on two machines, and what crosses between them."""
+    """What the project is for: a model on two machines, and what crosses between them. Narrow, for phones."""
     d = Drawing(
-        860, 330, "A model split between a device and a server; the bytes at the cut, by codec", colours
+        560, 290, "A model split between a device and a server; the bytes at the cut, by codec", colours
     )
-    d.box(10, 20, 210, 130, "client")
-    d.text(115, 48, "Device", weight="bold", anchor="middle", size=17)
-    d.text(115, 74, "private data", anchor="middle")
-    d.text(115, 96, "first layers", anchor="middle")
-    d.text(115, 126, "encode  ·  decode", "client-line", anchor="middle")
-    d.box(640, 20, 210, 130, "server")
-    d.text(745, 48, "Server", weight="bold", anchor="middle", size=17)
-    d.text(745, 74, "the other layers", anchor="middle")
-    d.text(745, 96, "loss", anchor="middle")
-    d.text(745, 126, "decode  ·  encode", "server-line", anchor="middle")
-    d.arrow(228, 66, 632)
-    d.text(430, 54, "feature map at the cut, as a compressed frame", "wire", anchor="middle")
-    d.arrow(632, 116, 228)
-    d.text(430, 104, "gradient, as a compressed frame", "wire", anchor="middle")
-    d.text(
-        10,
-        190,
-        "Feature maps sent in five epochs of a thin ResNet18 on CIFAR-10, cut early; test accuracy",
-        "faint",
-    )
+    for x, kind, name, has, codec in (
+        (4, "client", "Device", ("private data", "first layers"), "encode · decode"),
+        (406, "server", "Server", ("the other layers", "loss"), "decode · encode"),
+    ):
+        d.box(x, 8, 150, 112, kind)
+        d.text(x + 75, 34, name, weight="bold", anchor="middle", size=17)
+        d.text(x + 75, 58, has[0], anchor="middle", size=15)
+        d.text(x + 75, 79, has[1], anchor="middle", size=15)
+        d.text(x + 75, 106, codec, f"{kind}-line", anchor="middle", size=15)
+    d.arrow(160, 56, 400)
+    d.text(280, 44, "feature map, as a frame", "wire", anchor="middle", size=15)
+    d.arrow(400, 96, 160)
+    d.text(280, 84, "gradient, as a frame", "wire", anchor="middle", size=15)
+    d.text(4, 154, "Feature maps sent, and test accuracy: CIFAR-10, early cut", "faint", size=15)
     rows = [
         ("float32", 8190, "8.19 GB", "70.9 %", "bar"),
-        ("ms, the paper's codec", 594, "594 MB", "68.4 %", "small"),
-        ("ems, the default", 256, "256 MB", "70.4 %", "small"),
+        ("ms (the paper)", 594, "594 MB", "68.4 %", "small"),
+        ("ems (default)", 256, "256 MB", "70.4 %", "small"),
     ]
     for index, (name, megabytes, size, accuracy, colour) in enumerate(rows):
-        y = 212 + 38 * index
-        d.text(10, y + 17, name)
-        d.bar(180, y, 500 * megabytes / 8190, 24, colour)
-        d.text(188 + 500 * megabytes / 8190, y + 17, size, weight="bold")
-        d.text(850, y + 17, accuracy, anchor="end")
+        y, width = 172 + 38 * index, 270 * megabytes / 8190
+        d.text(4, y + 17, name, size=15)
+        d.bar(124, y, width, 24, colour)
+        d.text(round(132 + width), y + 17, size, weight="bold", size=15)
+        d.text(556, y + 17, accuracy, anchor="end", size=15)
     return d
 
 

@@ -10,7 +10,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from website import api_reference, command_reference
+from website import api_reference, command_reference, settings_reference
 from website.pages import DOCS, ROOT, pages
 
 STAGE = ROOT / "build" / "site-pages"
@@ -22,8 +22,8 @@ TOP = {
     "SECURITY.md": "about/security-policy.md",
 }
 GENERATED = {
-    "reference/python.md": api_reference.python_page,
-    "reference/settings.md": api_reference.settings_page,
+    "reference/python.md": api_reference.page,
+    "reference/settings.md": settings_reference.page,
     "reference/commands.md": command_reference.page,
 }
 LANGUAGES = {

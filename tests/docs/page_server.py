@@ -51,7 +51,6 @@ def child(script: str, cwd: str, output: str) -> None:
     atexit._run_exitfuncs()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Taking down PyTorch object by object would take a second.
     os._exit(code)
 
 
@@ -64,6 +63,8 @@ def main() -> None:
         if pid == 0:
             child(**json.loads(line))
         print(os.waitpid(pid, 0)[1], flush=True)
+    # Taking down PyTorch object by object would take a second.
+    os._exit(0)
 
 
 if __name__ == "__main__":

@@ -85,11 +85,9 @@ class ModelConfig(Section):
     """Which model, and where it is cut."""
 
     name: str = "tiny"
-    """A built-in model, or your own as package.module:factory."""
     cut: Name | tuple[Name, Name] = "medium"
     """shallow, medium, deep or a module's name; two names (head's end, tail's begin) for u-shaped."""
     width: Count = 16
-    """Channels of the first layer, or the width of a transformer."""
     layout: Literal["channels_first", "channels_last"] = "channels_first"
     """How convolutions keep images in memory; channels_last trains a third faster on many processors."""
     blocks: Count | None = None
@@ -110,19 +108,12 @@ class DataConfig(Section):
     """Which data, and who has them."""
 
     source: str = "digits"
-    """A built-in data set, a path, or your own as package.module:function."""
     root: str = "."
-    """Where built-in data sets are looked for. Nothing is downloaded."""
     size: Count | None = None
-    """Images: the side to which they are scaled."""
     cache_dir: str | None = None
-    """Images: where decoded ones are kept, for the next epoch and run."""
     limit: Count | None = None
-    """Train with so many samples of all."""
     partition: Annotated[str, AfterValidator(_partition)] = "even"
-    """Who has which samples: even, contiguous, dirichlet:alpha=0.5, shard:shards=2."""
     augment: str = "auto"
-    """Images: auto, none, crop-flip, shift-flip, resized-crop-flip."""
     lazy: bool = False
     """Read samples from their files each time they are needed, not all of them before training."""
     target: str | tuple[str, ...] | None = None
@@ -170,9 +161,7 @@ class TrainConfig(Section):
     """SplitFed V1, SplitFed V2, one client after the other, labels that stay with the client, or updates as
     clients arrive."""
     epochs: Count = 10
-    """Passes over the training data."""
     batch_size: Count = 32
-    """Samples of each client at a step."""
     sync: Literal["step", "epoch"] | Count = "step"
     """Average gradients each step, or weights each K steps or each epoch. Relay: when to hand over."""
     share_differences: bool = False
@@ -189,33 +178,25 @@ class TrainConfig(Section):
     shard_server: bool = False
     """Under torchrun: each rank keeps a shard of the server's half (FSDP2), not all of it."""
     weighting: Literal["clients", "samples"] = "clients"
-    """What has equal weight in a mean: each client, or each sample."""
     optimizer: Literal["sgd", "adamw", "object"] = "sgd"
     """object: given in Python."""
     lr: Annotated[Real, Field(gt=0)] = 0.1
-    """The learning rate from which the schedule starts."""
     momentum: Annotated[Real, Field(ge=0, lt=1)] = 0.9
-    """Of sgd."""
     weight_decay: Annotated[Real, Field(ge=0)] = 5e-4
-    """L2 penalty of sgd; decoupled in adamw."""
     nesterov: bool = False
-    """Whether the momentum of sgd is Nesterov's."""
     schedule: Literal["constant", "cosine", "steps", "every", "linear"] = "cosine"
     """linear falls at each step, to nearly nothing at the last; with a warm-up it is a one-cycle schedule."""
     milestones: tuple[Count, ...] = ()
     """schedule = steps: the epochs at which the learning rate is multiplied by gamma."""
     gamma: Annotated[Real, Field(gt=0, le=1)] = 0.1
-    """schedule = steps and every: the factor."""
     period: Count = 30
     """schedule = every: multiply by gamma each so many epochs."""
     warmup_epochs: Natural | Annotated[Real, Field(ge=0)] = 0
     """The learning rate rises linearly for so long; 0.1 is a tenth of an epoch."""
     drop_last: bool = False
-    """Leave out the last batch of an epoch where it is smaller than the others."""
     evaluate_every: Natural = 1
     """Epochs between evaluations; the last epoch is always evaluated. 0: only the last."""
     evaluate_batch: Count = 500
-    """Test samples in a message."""
     checkpoint_every: Natural = 0
     """Steps between checkpoints, beside the one at the end of each epoch. 0: none beside it."""
     device: str = "cpu"
@@ -305,8 +286,6 @@ class OutputConfig(Section):
     """Where records and checkpoints go."""
 
     dir: str = "runs/latest"
-    """The run's directory."""
     keep: Count = 3
     """How many checkpoints to keep, beside the best."""
     tensorboard: bool = True
-    """Write curves for TensorBoard, too."""
