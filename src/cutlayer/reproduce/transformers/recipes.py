@@ -129,8 +129,6 @@ PLANS: dict[Scale, tuple[Runs, ...]] = {
         Runs("gpt", "block1", DECISIVE, (1, 2)),
         Runs("gpt", "block1", OTHERS),
         Runs("vit", "block1", OTHERS),
-        Runs("gpt", "block2", DECISIVE, (1, 2)),
-        Runs("gpt", "block2", OTHERS),
     ),
 }
 # The paper has no transformers: a larger scale is the same.
