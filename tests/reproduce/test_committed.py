@@ -16,7 +16,13 @@ RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 VIEWS = {"convergence": accuracy.findings, "traffic": traffic.findings}
 # The laptop's grid, and other grids in folders of their own, as `testbed`.
 GRIDS = [RESULTS, *sorted(path.parent for path in RESULTS.glob("*/convergence"))]
-MODULES = {"error": "error", "bounds": "bounds", "time": "speed", "bias": "bias"}
+MODULES = {
+    "error": "measurements.error",
+    "bounds": "measurements.bounds",
+    "time": "measurements.speed",
+    "bias": "measurements.bias",
+    "transformers": "transformers.study",
+}
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -24,7 +30,7 @@ def test_verdicts_and_tables_follow_from_the_records(name, tmp_path, monkeypatch
     # Codecs that happen to be installed here were not there when the results were made.
     monkeypatch.setattr(policies, "third_party", list)
     committed = read(RESULTS / name)
-    study = import_module(f"cutlayer.reproduce.measurements.{MODULES[name]}")
+    study = import_module(f"cutlayer.reproduce.{MODULES[name]}")
     request = Request(scale=Scale(committed.scale), seed=committed.settings["seed"])
     (tmp_path / "records.jsonl").write_bytes((RESULTS / name / "records.jsonl").read_bytes())
     store = CellRecords(tmp_path, committed.settings)

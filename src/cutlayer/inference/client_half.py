@@ -149,9 +149,9 @@ class ClientSide:
         """How many samples there are."""
         return samples_of(images)
 
-    @staticmethod
-    def split(images: Inputs, size: int) -> Sequence[Inputs]:
-        """Samples in pieces of at most so many."""
+    def split(self, images: Inputs, size: int) -> Sequence[Inputs]:
+        """Samples in pieces of at most so many, once all of them have the right form."""
+        self.data_spec.form.check_inputs(images)
         return split_inputs(images, size)
 
     @staticmethod

@@ -32,7 +32,7 @@ def records(**losses: list[float]) -> dict[str, Any]:
     ("losses", "holds"),
     [
         ([2.001, 2.102, 2.203], True),
-        ([2.03, 2.13, 2.23], False),
+        ([2.03, 2.13, 2.231], False),
         ([1.98, 2.13, 2.2], "undecided"),
         ([2.0], "undecided"),  # one seed
     ],

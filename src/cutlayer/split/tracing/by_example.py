@@ -30,6 +30,7 @@ from torch.fx.experimental.symbolic_shapes import (
 from torch.utils import _pytree as pytree
 
 from cutlayer.errors import CutError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.tracing.examples import Example
 from cutlayer.split.tracing.record import Recorder
 from cutlayer.split.tracing.sizes import DEVICE, SizeCheck, dimension
@@ -94,7 +95,9 @@ class _Tracer:
     def trace(self, example: Example, training: bool) -> Trace:
         fake = FakeTensorMode(shape_env=self.sizes, allow_non_fake_inputs=True)
         inputs = {name: self._input(fake, name, tensor) for name, tensor in example.tensors.items()}
-        with unchanged(self.model), torch.enable_grad(), fake, self.record, self._calls_recorded():
+        # `nn.Module.__call__` is the process's, not a thread's: two traces at a time would mix.
+        alone = undisturbed()
+        with alone, unchanged(self.model), torch.enable_grad(), fake, self.record, self._calls_recorded():
             set_mode(self.model, training)
             try:
                 output = example.call(self.model, inputs)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from cutlayer.errors import CutError
+from cutlayer.seeding import undisturbed
 from cutlayer.split.tracing.examples import Example
 from cutlayer.split.tracing.symbolic import set_mode, unchanged
 
@@ -24,7 +25,7 @@ def verify(model: nn.Module, parts: Sequence[nn.Module], example: Example) -> No
     if any(tensor.is_meta for tensor in tensors):
         return  # a model without values computes nothing
     modes = [(module, module.training) for part in parts for module in part.modules()]
-    with unchanged(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with undisturbed(), unchanged(model), torch.no_grad(), torch.random.fork_rng(devices=[]):
         try:
             set_mode(model, False)
             for part in parts:
