@@ -135,7 +135,7 @@ def test_tensors_of_several_chunks(text: str, n: int, kind: int, seed: int) -> N
     both(cutlayer.codec(text), x)
 
 
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ["generic", "neon", "avx2", "avx512"])
 @pytest.mark.parametrize("text", EVERY)
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_every_instruction_set(isa: str, text: str, kind: str) -> None:
