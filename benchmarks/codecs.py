@@ -20,13 +20,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from two_builds import compare
 
 import cutlayer
 from cutlayer.codecs.kernels import dispatch as kernels
 from cutlayer.codecs.kernels import instruction_set
 from cutlayer.tools.bench import best, memcpy_seconds
 from cutlayer.training.provenance import provenance
-from two_builds import compare
 
 RESULTS = Path(__file__).parent / "results"
 # codec: (least encode ratio, least decode ratio)

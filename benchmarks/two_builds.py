@@ -1,7 +1,7 @@
 """Two trees of this project measured side by side, each in a process of its own, taking turns.
 
-`benchmarks/codecs.py --against TREE` uses it. Both trees must be built (`pip install -e`, or the extension beside
-their Python files). A change of the machine's mood meets both, since they take turns within a second.
+`benchmarks/codecs.py --against TREE` uses it. Both trees must be built (`pip install -e`, or the extension
+beside their Python files). A change of the machine's mood meets both, since they take turns within a second.
 """
 
 import json
@@ -95,7 +95,7 @@ class Worker:
 def compare(
     before: Path, isa: str | None, shape: Sequence[int], specs: Sequence[str], rounds: int
 ) -> dict[str, Any]:
-    """How many times as fast as `before` this tree is. Medians over the rounds, with the lowest and the highest."""
+    """How many times as fast as `before` this tree is: medians over the rounds, lowest and highest."""
     result: dict[str, Any] = {}
     with Worker(before, isa, shape, specs) as old, Worker(HERE, isa, shape, specs) as new:
         if old.isa != new.isa:

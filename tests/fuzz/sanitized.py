@@ -2,8 +2,8 @@
 
     python tests/fuzz/sanitized.py --frames 1000000
 
-Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes. Each instruction
-set of this processor gets an equal share of the frames, unless CUTLAYER_ISA names one.
+Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes. Each
+instruction set of this processor gets an equal share of the frames, unless CUTLAYER_ISA names one.
 """
 
 import argparse

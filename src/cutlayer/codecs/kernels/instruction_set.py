@@ -21,7 +21,8 @@ def choose() -> str:
     here = [each for each in NAMES if each in _native.instruction_sets()]
     if name and name not in NAMES:
         raise CutlayerError(
-            f"{VARIABLE}={name} is no instruction set; choose one of {', '.join(here)}, or unset it for the best"
+            f"{VARIABLE}={name} is no instruction set; choose one of {', '.join(here)}, "
+            "or unset it for the best"
         )
     if name and not _native.choose_instruction_set(name):
         raise CutlayerError(
