@@ -5,15 +5,17 @@
 
 namespace cutlayer {
 
-// f(index, row, chunk) for every chunk of every row, in parallel, the last one first: an earlier pass over the tensor has
-// left its end in the caches.
+// Encoders read a tensor twice. The first pass goes backwards: whoever made the tensor has left its end in the caches.
+// It leaves the beginning there, where the second pass starts.
+template <class F>
+void backwards(int threads, size_t n, F f) {
+  parallel(threads, n, [&](size_t i) { f(n - 1 - i); });
+}
+
+// f(index, row, chunk) for every chunk of every row, in parallel.
 template <class F>
 void for_chunks(const Shape& shape, int threads, F f) {
-  const size_t chunks = shape.chunks(), all = shape.rows * chunks;
-  parallel(threads, all, [&](size_t j) {
-    const size_t i = all - 1 - j;
-    f(i, i / chunks, i % chunks);
-  });
+  parallel(threads, shape.rows * shape.chunks(), [&](size_t i) { f(i, i / shape.chunks(), i % shape.chunks()); });
 }
 
 }  // namespace cutlayer

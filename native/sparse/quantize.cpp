@@ -10,7 +10,7 @@ namespace cutlayer {
 std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads) {
   const Shape shape{rows, d, 1};
   std::vector<Range> parts(rows * shape.chunks()), result(rows);
-  parallel(threads, parts.size(), [&](size_t i) {
+  backwards(threads, parts.size(), [&](size_t i) {
     const size_t r = i / shape.chunks(), c = i % shape.chunks();
     parts[i] = kernels().range(x + r * d + c * kChunk, shape.length(c));
   });
