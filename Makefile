@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
 NATIVE := $(wildcard native/*/*.* native/*/*/*.*) CMakeLists.txt
 
-.PHONY: help install demo docs test lint types unit fuzz chaos bench wheel clean
+.PHONY: help install demo docs test lint types unit fuzz arm chaos bench wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -57,6 +57,9 @@ unit: install
 fuzz: install  ## a million damaged frames under AddressSanitizer and UBSan, 20,000 lying peers
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000
 	$(BIN)/python tests/fuzz/protocol.py --sequences 20000
+
+arm: install  ## the kernels for arm64 by Debian's cross compiler, under qemu-user: golden frames and agreement
+	$(BIN)/python tests/arm/run.py
 
 CHAOS_SECONDS ?= 240
 chaos: install  ## minutes of kills, freezes, resets and damaged bytes, on clients and server

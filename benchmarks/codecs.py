@@ -1,13 +1,17 @@
 """Speed of the codecs, as ratios to memcpy of the same buffer in the same run.
 
-    python benchmarks/codecs.py            print the table
-    python benchmarks/codecs.py --save     and write it to benchmarks/results/codecs.json
+    python benchmarks/codecs.py                 print the table
+    python benchmarks/codecs.py --save          and write it to benchmarks/results/codecs.json
+    python benchmarks/codecs.py --isa avx2      with one instruction set; results go to codecs-avx2.json
+    python benchmarks/codecs.py --against TREE  how many times as fast as another tree that is built,
+                                                in one run: 67 MB, and one and sixteen samples of each cut
 
 Run it on an idle machine. Nothing here passes or fails; the targets are printed beside the figures.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,13 +20,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from two_builds import compare
 
 import cutlayer
 from cutlayer.codecs.kernels import dispatch as kernels
+from cutlayer.codecs.kernels import instruction_set
 from cutlayer.tools.bench import best, memcpy_seconds
 from cutlayer.training.provenance import provenance
 
-RESULTS = Path(__file__).parent / "results" / "codecs.json"
+RESULTS = Path(__file__).parent / "results"
 # codec: (least encode ratio, least decode ratio)
 TARGETS = {
     "ms:ratio=0.99,bits=2": (0.35, 0.85),
@@ -33,6 +39,7 @@ TARGETS = {
 }
 OTHERS = ("dense", "dense:dtype=float16", "rk:ratio=0.95875", "km:bits=3")
 SAMPLE = (16, 32, 32)  # the feature map of one image: shallow cut of a thin ResNet18
+CUTS = {"shallow": SAMPLE, "medium": (32, 16, 16), "deep": (64, 8, 8)}
 
 
 def half_rectified(elements: int) -> Tensor:
@@ -131,22 +138,66 @@ def round_trip_microseconds(spec: str) -> float:
     return best(many, least=7, seconds=0.5) / 200 * 1e6
 
 
+def save(name: str, result: dict[str, Any]) -> None:
+    """With what made it: commit, versions, processor."""
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps({"provenance": provenance(seed=0), **result}, indent=2) + "\n")
+    print(f"written to {path}")
+
+
+def against(tree: Path, isa: str | None, rounds: int) -> dict[str, Any]:
+    """This tree and another one: 67 MB, and what clients send."""
+    sizes = {"67 MB": (1024, *SAMPLE)}
+    sizes |= {f"{n} x {cut}": (n, *shape) for cut, shape in CUTS.items() for n in (1, 16)}
+    result = {}
+    for name, shape in sizes.items():
+        specs = (*TARGETS, *OTHERS) if name == "67 MB" else tuple(TARGETS)
+        rows = result[name] = compare(tree, isa, shape, specs, rounds)
+        print(f"\n{name}: times as fast as before (microseconds now; share of memcpy's speed)")
+        for spec, row in rows.items():
+            told = (
+                f"{row[way]['gain']:8.2f}  ({row[way]['microseconds']:.0f}; {row[way]['of_memcpy']:.2f})"
+                for way in ("encode", "decode")
+            )
+            print(f"{spec:40}" + "".join(f"{text:30}" for text in told), flush=True)
+    return result
+
+
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
+    parser.add_argument("--save", action="store_true", help="write to benchmarks/results")
+    parser.add_argument("--isa", choices=instruction_set.NAMES, help="use this instruction set, not the best")
+    parser.add_argument(
+        "--against", type=Path, metavar="TREE", help="compare with another tree of this project"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--millions", type=int, nargs="+", default=[4, 64])
     parser.add_argument("--memory-of", metavar="CODEC", help="print only the extra memory of one codec")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.isa:
+        os.environ[instruction_set.VARIABLE] = options.isa
+    isa, suffix = instruction_set.choose(), f"-{options.isa}" if options.isa else ""
     if options.memory_of:
         print(extra_memory(options.memory_of))
         return
+    if options.against:
+        gains = against(options.against, options.isa, options.rounds)
+        if options.save:
+            save(
+                f"codecs-against{suffix}", {"instruction_set": isa, "rounds": options.rounds, "sizes": gains}
+            )
+        return
     started = time.time()
-    result: dict[str, Any] = {"implementation": kernels.available()[0], "rounds": options.rounds, "sizes": {}}
+    result: dict[str, Any] = {
+        "implementation": kernels.available()[0],
+        "instruction_set": isa,
+        "rounds": options.rounds,
+        "sizes": {},
+    }
     for millions in options.millions:
         x = half_rectified(millions << 20)
         copy = memcpy_seconds(x)
@@ -172,8 +223,7 @@ def main() -> None:
         print(f"{spec:40}{result['extra_memory'][spec]:8.3f}{result['round_trip_4096_us'][spec]:8.1f}")
     result["seconds"] = round(time.time() - started)
     if options.save:
-        RESULTS.write_text(json.dumps({"provenance": provenance(seed=0), **result}, indent=2) + "\n")
-        print(f"written to {RESULTS}")
+        save(f"codecs{suffix}", result)
 
 
 if __name__ == "__main__":

@@ -91,6 +91,12 @@ NB_MODULE(_native, m) {
     }
   });
   m.def("instruction_set", [] { return kernels().name; });
+  m.def("instruction_sets", [] {
+    std::vector<std::string> names;
+    for (const Kernels* k : available_kernels()) names.push_back(k->name);
+    return names;
+  });
+  m.def("choose_instruction_set", [](const std::string& name) { return choose_kernels(name.c_str()); });
   m.def("force_instruction_set",
         [](std::optional<std::string> name) { return force_kernels(name ? name->c_str() : nullptr); },
         nb::arg().none());

@@ -9,8 +9,12 @@
 #ifdef CUTLAYER_X86
 #include <immintrin.h>
 #endif
-#if defined(__ARM_FEATURE_CRC32)
+#ifdef CUTLAYER_NEON
 #include <arm_acle.h>
+#ifdef __linux__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 #endif
 
 namespace cutlayer {
@@ -31,15 +35,6 @@ struct Tables {
 
 // Table-driven CRC, eight bytes a step (slicing-by-8). `c` is the inverted state.
 uint32_t by_table(uint32_t c, const uint8_t* p, size_t n) {
-#if defined(__ARM_FEATURE_CRC32)
-  for (; n >= 8; n -= 8, p += 8) {
-    uint64_t v;
-    std::memcpy(&v, p, 8);
-    c = __crc32d(c, v);
-  }
-  for (; n; --n, ++p) c = __crc32b(c, *p);
-  return c;
-#else
   static const Tables tables;
   const auto& t = tables.t;
   for (; n >= 8; n -= 8, p += 8) {
@@ -52,8 +47,28 @@ uint32_t by_table(uint32_t c, const uint8_t* p, size_t n) {
   }
   for (; n; --n, ++p) c = (c >> 8) ^ t[0][(c ^ *p) & 255u];
   return c;
+}
+
+#ifdef CUTLAYER_NEON
+// arm64 has an instruction for this polynomial, but for the very first processors.
+__attribute__((target("+crc"))) uint32_t by_instruction(uint32_t c, const uint8_t* p, size_t n) {
+  for (; n >= 8; n -= 8, p += 8) {
+    uint64_t v;
+    std::memcpy(&v, p, 8);
+    c = __crc32d(c, v);
+  }
+  for (; n; --n, ++p) c = __crc32b(c, *p);
+  return c;
+}
+
+bool has_instruction() {
+#ifdef __linux__
+  return getauxval(AT_HWCAP) & HWCAP_CRC32;
+#else
+  return true;  // Apple's and Windows' arm64 have it
 #endif
 }
+#endif
 
 #ifdef CUTLAYER_X86
 // Carry-less multiplication folds 64 bytes a step: each 128-bit lane is moved forward by x^512 (then
@@ -107,6 +122,10 @@ uint32_t crc32(const uint8_t* data, size_t n) {
 #ifdef CUTLAYER_X86
   static const bool folds = __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1");
   if (folds && n >= 64) return ~by_folding(~0u, data, n);
+#endif
+#ifdef CUTLAYER_NEON
+  static const bool has = has_instruction();
+  if (has) return ~by_instruction(~0u, data, n);
 #endif
   return ~by_table(~0u, data, n);
 }

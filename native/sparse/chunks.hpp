@@ -5,6 +5,13 @@
 
 namespace cutlayer {
 
+// Encoders read a tensor twice. The first pass goes backwards: whoever made the tensor has left its end in the caches.
+// It leaves the beginning there, where the second pass starts.
+template <class F>
+void backwards(int threads, size_t n, F f) {
+  parallel(threads, n, [&](size_t i) { f(n - 1 - i); });
+}
+
 // f(index, row, chunk) for every chunk of every row, in parallel.
 template <class F>
 void for_chunks(const Shape& shape, int threads, F f) {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "common/float16.hpp"
 #include "common/isa.hpp"
@@ -117,9 +118,11 @@ extern const Kernels avx512_kernels;
 extern const Kernels neon_kernels;
 #endif
 
-// The kernels for the best instruction set of this processor. force_kernels chooses one by name, for tests and
-// benchmarks; null for the best. False if there is no such set, or the processor lacks it.
+// The kernels in use: those for the best instruction set of this processor, unless another was chosen by name.
+// force_kernels, for tests, comes before that choice; null ends it. False if the processor lacks the instruction set.
 const Kernels& kernels();
+std::vector<const Kernels*> available_kernels();
+bool choose_kernels(const char* name);
 bool force_kernels(const char* name);
 
 }  // namespace cutlayer

@@ -10,7 +10,8 @@ namespace cutlayer {
 std::vector<Range> ranges(const float* x, size_t rows, size_t d, int threads) {
   const Shape shape{rows, d, 1};
   std::vector<Range> parts(rows * shape.chunks()), result(rows);
-  for_chunks(shape, threads, [&](size_t i, size_t r, size_t c) {
+  backwards(threads, parts.size(), [&](size_t i) {
+    const size_t r = i / shape.chunks(), c = i % shape.chunks();
     parts[i] = kernels().range(x + r * d + c * kChunk, shape.length(c));
   });
   for (size_t r = 0; r < rows; ++r) {

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <memory>
 
-#include "common/parallel.hpp"
 #include "common/float16.hpp"
+#include "sparse/chunks.hpp"
 
 namespace cutlayer {
 namespace {
@@ -84,7 +84,7 @@ RowTop select_row(const float* x, const Shape& shape, int threads, Chunk* chunks
   const size_t capacity_each = std::min(share, d);
   const std::unique_ptr<uint32_t[]> buffer(new uint32_t[count * capacity_each]);
   std::vector<Scan> scans(count);
-  parallel(threads, count, [&](size_t c) {
+  backwards(threads, count, [&](size_t c) {
     scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi, buffer.get() + c * capacity_each,
                            capacity_each);
   });
@@ -160,7 +160,7 @@ Selection select_top(const float* x, Shape shape, int threads) {
   result.topmin.resize(shape.rows);
   std::vector<RowTop> found(shape.rows);
   const bool by_row = shape.rows > 1;
-  parallel(by_row ? threads : 1, shape.rows, [&](size_t r) {
+  backwards(by_row ? threads : 1, shape.rows, [&](size_t r) {
     found[r] = select_row(x + r * shape.d, shape, by_row ? 1 : threads, result.chunks.data() + r * shape.chunks());
   });
   for (size_t r = 0; r < shape.rows; ++r) {

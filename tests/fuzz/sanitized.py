@@ -2,7 +2,8 @@
 
     python tests/fuzz/sanitized.py --frames 1000000
 
-Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes.
+Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes. Each
+instruction set of this processor gets an equal share of the frames, unless CUTLAYER_ISA names one.
 """
 
 import argparse
@@ -12,6 +13,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+from cutlayer import _native
+from cutlayer.codecs.kernels.instruction_set import VARIABLE
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "sanitized"
@@ -52,23 +56,27 @@ def main() -> int:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    share = options.frames // options.processes
+    sets = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else _native.instruction_sets()
+    share = options.frames // (options.processes * len(sets))
     command = [sys.executable, Path(__file__).parent / "run.py", "--frames", str(share), "--native", native]
     command += ["--only", options.only] if options.only else []
-    runs = [
-        subprocess.Popen(
-            [*command, "--seed", str(options.seed + i)], env=environment, stdout=subprocess.PIPE, text=True
-        )
-        for i in range(options.processes)
-    ]
-    failed = False
-    for run in runs:
-        out, _ = run.communicate()
-        print(out.strip(), flush=True)
-        failed |= run.returncode != 0
-    if not failed:
-        print(json.dumps({"frames": share * options.processes, "sanitizer_reports": 0}))
-    return int(failed)
+    for k, isa in enumerate(sets):
+        seeds = range(options.seed + k * options.processes, options.seed + (k + 1) * options.processes)
+        runs = [
+            subprocess.Popen(
+                [*command, "--seed", str(seed)],
+                env={**environment, VARIABLE: isa},
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for seed in seeds
+        ]
+        told = [(run.communicate()[0].strip(), run.returncode) for run in runs]
+        print(isa, *(out for out, _ in told), sep="\n", flush=True)
+        if any(code for _, code in told):
+            return 1
+    print(json.dumps({"frames": share * options.processes * len(sets), "sets": sets, "sanitizer_reports": 0}))
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 // The kernels for any processor, and the choice of an instruction set.
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "common/float16.hpp"
 #include "sparse/kernels.hpp"
@@ -26,15 +28,9 @@ static const Kernels* best() {
   return &generic_kernels;
 }
 
-static const Kernels* forced = nullptr;
-
-const Kernels& kernels() {
-  static const Kernels* const here = best();
-  return forced ? *forced : *here;
-}
-
-bool force_kernels(const char* name) {
-  const Kernels* all[] = {
+// The list is ordered from the most to the least demanding: this processor runs the best one and all after it.
+std::vector<const Kernels*> available_kernels() {
+  const Kernels* const all[] = {
 #ifdef CUTLAYER_X86
       &avx512_kernels, &avx2_kernels,
 #endif
@@ -42,20 +38,34 @@ bool force_kernels(const char* name) {
       &neon_kernels,
 #endif
       &generic_kernels};
-  if (!name) {
-    forced = nullptr;
-    return true;
-  }
-  // The list is ordered from the most to the least demanding: this processor runs the best one and all after it.
-  bool runs = false;
-  for (const Kernels* k : all) {
-    runs |= k == best();
-    if (runs && std::strcmp(k->name, name) == 0) {
-      forced = k;
-      return true;
-    }
-  }
-  return false;
+  return {std::find(std::begin(all), std::end(all), best()), std::end(all)};
+}
+
+static const Kernels* named(const char* name) {
+  for (const Kernels* k : available_kernels())
+    if (std::strcmp(k->name, name) == 0) return k;
+  return nullptr;
+}
+
+static const Kernels*& chosen() {
+  static const Kernels* here = best();
+  return here;
+}
+static const Kernels* forced = nullptr;
+
+const Kernels& kernels() { return forced ? *forced : *chosen(); }
+
+bool choose_kernels(const char* name) {
+  const Kernels* found = named(name);
+  if (found) chosen() = found;
+  return found != nullptr;
+}
+
+bool force_kernels(const char* name) {
+  const Kernels* found = name ? named(name) : nullptr;
+  if (name && !found) return false;
+  forced = found;
+  return true;
 }
 
 }  // namespace cutlayer

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import cutlayer
+from cutlayer.codecs.kernels import instruction_set
+from cutlayer.errors import CutlayerError
 
 Verdict = Literal["ok", "note", "problem"]
 
@@ -70,7 +72,7 @@ def _versions() -> Iterator[Finding]:
 
 def _kernels() -> Iterator[Finding]:
     try:
-        from cutlayer import _native
+        from cutlayer import _native  # noqa: F401
     except ImportError:
         advice = (
             "codecs work, but slowly: install a C++17 compiler, then pip install --force-reinstall cutlayer"
@@ -79,8 +81,12 @@ def _kernels() -> Iterator[Finding]:
             advice = "without PyTorch codecs need them: install a wheel, or pip install 'cutlayer[train]'"
         yield Finding("kernels", "not compiled", "problem", advice)
         return
-    used = _native.instruction_set()
     yield Finding("kernels", "compiled")
+    try:
+        used = instruction_set.choose()
+    except CutlayerError as error:
+        yield Finding("instruction set", f"not {os.environ[instruction_set.VARIABLE]}", "problem", str(error))
+        return
     slow = used == "generic"
     advice = "this processor has no vector instructions that the kernels know" if slow else ""
     yield Finding("instruction set", used, "note" if slow else "ok", advice)

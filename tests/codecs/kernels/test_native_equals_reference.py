@@ -135,7 +135,7 @@ def test_tensors_of_several_chunks(text: str, n: int, kind: int, seed: int) -> N
     both(cutlayer.codec(text), x)
 
 
-@pytest.mark.parametrize("isa", ["generic", "avx2", "avx512"])
+@pytest.mark.parametrize("isa", ["generic", "neon", "avx2", "avx512"])
 @pytest.mark.parametrize("text", EVERY)
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])
 def test_every_instruction_set(isa: str, text: str, kind: str) -> None:
@@ -149,6 +149,47 @@ def test_every_instruction_set(isa: str, text: str, kind: str) -> None:
         both(cutlayer.codec(text), x)
     finally:
         _native.force_instruction_set(None)
+
+
+@pytest.fixture(params=["generic", "neon", "avx2", "avx512"])
+def isa(request: pytest.FixtureRequest):
+    from cutlayer import _native
+
+    if not _native.force_instruction_set(request.param):
+        pytest.skip(f"this processor does not have {request.param}")
+    yield request.param
+    _native.force_instruction_set(None)
+
+
+RANGES = [(-1, 1), (0, 1), (-3e38, 3e38), (1e-42, 3e-42), (1e-30, 2e-30), (0.1, 0.1000001), (5, 5), (-7, 0)]
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 4])
+def test_elements_at_the_borders_of_levels(isa: str, bits: int) -> None:
+    for ends in RANGES:
+        lo, hi = (float(np.float32(end)) for end in ends)
+        borders = lo + (np.arange(2**bits - 1) + 0.5) / (2**bits - 1) * (hi - lo)
+        near = [borders.astype(np.float32)]
+        for _ in range(3):
+            near += [np.nextafter(near[-1], np.float32(lo)), np.nextafter(near[0], np.float32(hi))]
+        x = np.concatenate([np.float32([lo, hi, 0 if lo <= 0 <= hi else lo]), *near]).clip(lo, hi)
+        both(cutlayer.codec(f"qu:bits={bits}"), torch.from_numpy(np.tile(x, 5)[None]))
+
+
+@pytest.mark.parametrize("alpha", [0, 1e-7, 0.01, 0.5, 0.999, 1])
+@pytest.mark.parametrize("draw", ["weights", "coin"])
+def test_many_random_draws(isa: str, alpha: float, draw: str) -> None:
+    x = torch.randn(1, 20_011, generator=torch.Generator().manual_seed(2))
+    both(cutlayer.codec(f"rt:ratio=0.7,alpha={alpha},draw={draw},scope=tensor"), x)
+
+
+@pytest.mark.parametrize("values", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("ratio", [0.0, 0.3, 0.97])
+def test_few_and_many_values_of_each_type(isa: str, ratio: float, values: str) -> None:
+    x = torch.randn(1, 3_001, generator=torch.Generator().manual_seed(3))
+    for text in ("sp:store=mask", "ms:bits=1", "ms:bits=2", "ms:bits=3"):
+        for y in (x, x.relu(), (x * 2).round()):
+            both(cutlayer.codec(f"{text},ratio={ratio},values={values}"), y)
 
 
 @pytest.mark.parametrize("text", [*EVERY, "rt:scope=tensor"])

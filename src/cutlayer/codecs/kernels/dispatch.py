@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from types import ModuleType
 
+from cutlayer.codecs.kernels import instruction_set
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.errors import CutlayerError, PayloadError
 from cutlayer.imports import need
@@ -54,6 +55,7 @@ def kernels_for(device: str) -> Kernels:
     if forced == "reference" or (forced is None and device != "cpu"):
         return _reference()
     if _native is None:
+        instruction_set.refuse_without_kernels()
         reference = _reference()
         if not _warned:
             _warned = True
@@ -64,6 +66,7 @@ def kernels_for(device: str) -> Kernels:
                 stacklevel=2,
             )
         return reference
+    instruction_set.choose()
     return _as_kernels(_native)
 
 
