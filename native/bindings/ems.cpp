@@ -8,7 +8,7 @@
 
 #include "ems/dct.hpp"
 #include "common/parallel.hpp"
-#include "ems/section.hpp"
+#include "ems/dct_section.hpp"
 
 namespace nb = nanobind;
 
@@ -33,8 +33,12 @@ ContextModel model_of(const Sizes& s, Address weights, Address distance, Address
 
 nb::bytes bytes_of(const std::string& s) { return nb::bytes(s.data(), s.size()); }
 
-// The sections of some rows and the largest number of levels; nothing if the target cannot be met. `trial`: a shape, and
-// the first row and the end of the counted ones.
+// `s`: a shape, and the first row and the end of the counted ones.
+Trial trial_of(const Sizes& s, Address where) {
+  return {shape_of(s), {s.at(5), s.at(6)}, at<int64_t>(where)};
+}
+
+// The sections of some rows and the largest number of levels; nothing if the target cannot be met.
 std::optional<std::pair<nb::bytes, unsigned>> encode_sections(Address x, const Selection& top, size_t first,
                                                               size_t end, const Sizes& shape, const Sizes& trial,
                                                               Address where, int kind, bool is_signed, Address cost_of,
@@ -47,8 +51,8 @@ std::optional<std::pair<nb::bytes, unsigned>> encode_sections(Address x, const S
     nb::gil_scoped_release free;
     parallel(rows > 1 ? threads_for(rows * d, threads) : 1, rows, [&](size_t r) {
       const SectionTask task{at<float>(x) + (first + r) * d, shape_of(shape),
-                             {shape_of(trial), {trial.at(5), trial.at(6)}, at<int64_t>(where)}, Values(kind), is_signed,
-                             at<int64_t>(cost_of), rows > 1 ? 1 : threads};
+                             trial_of(trial, where), Values(kind), is_signed, at<int64_t>(cost_of),
+                             rows > 1 ? 1 : threads};
       found[r] = encode_section(task, top, first + r, target);
     });
     for (const Encoded& section : found) {
@@ -70,11 +74,30 @@ void bind_ems(nb::module_& m) {
     return encode_sections(x, top, first, end, shape, trial, where, kind, is_signed, cost_of,
                            {budget, error, step, levels, rounding}, threads);
   });
-  m.def("ems_decode_sections", [](Address payload, size_t size, size_t rows, const Sizes& shape, unsigned max_levels,
-                                  int rounding, int kind, bool is_signed, Address out, int threads) {
+  m.def("ems_encode_dct", [](Address x, const Sizes& shape, const Sizes& trial, Address where, int kind, Address cost_of,
+                             int64_t budget, double error,
+                             int threads) -> std::optional<std::pair<nb::bytes, unsigned>> {
+    Encoded found;
+    {
+      nb::gil_scoped_release free;
+      const SectionTask task{at<float>(x), shape_of(shape), trial_of(trial, where), Values(kind), false,
+                             at<int64_t>(cost_of), threads};
+      found = encode_dct_section(task, budget, error);
+    }
+    if (!found.good) return {};
+    return std::make_pair(bytes_of(found.bytes), found.levels);
+  });
+  // Each payload: address, bytes, rows, largest number of levels, rounding, values, signs, address of the result; then the
+  // shape of a section.
+  m.def("ems_decode_sections", [](const std::vector<Sizes>& given, int threads) {
+    std::vector<Payload> payloads;
+    for (const Sizes& p : given)
+      payloads.push_back({at<uint8_t>(p.at(0)), p.at(1), p.at(2),
+                          {shape_of(Sizes(p.begin() + 8, p.end())), unsigned(p.at(3)), int(p.at(4)),
+                           Values(int(p.at(5))), p.at(6) != 0},
+                          at<float>(p.at(7))});
     nb::gil_scoped_release free;
-    return decode_sections(at<uint8_t>(payload), size, rows,
-                           {shape_of(shape), max_levels, rounding, Values(kind), is_signed}, at<float>(out), threads);
+    return decode_sections(payloads, threads);
   });
   m.def("ems_quantize",
         [](Address x, size_t d, float scale, unsigned n_levels, float mark_from, Address out, int threads) {

@@ -10,7 +10,26 @@ constexpr size_t kHistograms = 8;           // copies of a histogram, updated in
 constexpr size_t kLookupWords = 64;         // words of a table that one permutation looks up: a round
 constexpr size_t kMaxLookups = 7;           // rounds; in larger tables a gather is faster
 constexpr size_t kMaxComparedSymbols = 20;  // symbols; with more, a gather is faster than comparing bounds
+constexpr size_t kVectorLanes = 3;          // lanes from which a vector pays
+constexpr size_t kCells = 128;              // cells of a class, each of kCellSlots consecutive slots
+constexpr size_t kCellSlots = kScale / kCells;
 constexpr uint64_t kCountUnit = uint64_t(1) << 40;  // count and sum in one word: count in the upper bits, sum below
+
+// A symbol for the decoder of a single lane: its frequency, its first slot, and what it adds to the prediction of the
+// element on its right.
+struct LaneCell {
+  uint16_t frequency, start;
+  int16_t right;
+  uint8_t symbol, several;  // several: the cell has more than one symbol, of which this is the first
+};
+
+// Tables for a single lane, whose every step waits for the one before: small enough for the first-level cache.
+struct LaneTables {
+  size_t symbols;
+  int origin;                      // what the constant adds to the index into `cells_of`
+  std::vector<uint16_t> cells_of;  // by prediction before shift and clamping: the first cell of its class
+  std::vector<LaneCell> cells, exact;  // by class and slot; by class and symbol
+};
 
 // A rANS block while it is decoded. Levels of lanes are interleaved: all lanes' first levels, then all second ones.
 struct DecoderState {
@@ -18,10 +37,12 @@ struct DecoderState {
   uint32_t active;               // lanes that still have elements, one bit each
   const uint16_t *words, *end;   // 64 words beyond the end may be read
   const uint16_t* class_of;      // the class of each prediction
+  const uint8_t* twice_class;    // the same times two, as bytes
   const uint32_t* slots;         // 2^11 for each class: bias << 20 | (frequency - 1) << 8 | symbol
   const uint16_t (*bounds)[kMaxClasses];  // where in each class the symbols 1, 2, ... begin
   size_t symbols;
   unsigned level_shift, prediction_shift;
+  const LaneTables* lane;        // null unless there is a single lane
 };
 
 // One symbol of a class for the encoder. state / frequency is the high half of 2 * state * inverse.
@@ -91,7 +112,9 @@ struct EmsKernels {
                      size_t bins, uint64_t& squares);
   uint64_t (*squared_differences)(const LevelPlanes& planes, const float* x, float scale,
                                   const std::vector<int16_t>& table);
-  // Decodes one row of n elements in all lanes; false when words run out. For 1, 8 or 32 interleaved lanes; `up` is in
+  // Whether up to kMaxComparedSymbols symbols are found by comparison with bounds, without slots.
+  bool compares;
+  // Decodes one row of n elements in all lanes; false when words run out. For 1, 16 or 32 interleaved lanes; `up` is in
   // elements.
   bool (*decode_row[3])(DecoderState& block, uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                         const uint8_t* const* parent_at, const int8_t* parent);

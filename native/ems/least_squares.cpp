@@ -12,6 +12,21 @@ constexpr size_t kOwnFeatures = 1 + kNeighbours;   // the constant and the neigh
 constexpr size_t kMaxFeatures = kOwnFeatures + 4;  // and the parents
 constexpr double kWeightUnit = 32, kMaxParentDistance = 255;
 
+// Every `thin`-th of n bytes. The usual distances are constants, for which the compiler has vector instructions.
+template <size_t Thin>
+uint8_t* every_of(const uint8_t* from, size_t n, uint8_t* to) {
+  const size_t many = (n + Thin - 1) / Thin;
+  for (size_t i = 0; i < many; ++i) to[i] = from[i * Thin];
+  return to + many;
+}
+uint8_t* every(const uint8_t* from, size_t n, size_t thin, uint8_t* to) {
+  if (thin == 1) return every_of<1>(from, n, to);
+  if (thin == 2) return every_of<2>(from, n, to);
+  if (thin == 4) return every_of<4>(from, n, to);
+  for (size_t i = 0; i < n; i += thin) *to++ = from[i];
+  return to;
+}
+
 // The features of one channel at the sampled positions, feature by feature: constant, neighbours, the level itself.
 void features_of(const uint8_t* levels, const SectionShape& shape, const FitSample& fit, size_t channel, uint8_t* out) {
   const size_t positions = fit.positions, height = shape.height, width = shape.width;
@@ -19,6 +34,7 @@ void features_of(const uint8_t* levels, const SectionShape& shape, const FitSamp
   uint8_t* to[kOwnFeatures];
   for (size_t f = 0; f < kOwnFeatures; ++f) to[f] = out + (f + 1) * positions;
   const std::vector<uint8_t> zeros(width);
+  std::vector<uint8_t> here(width + 2), upper(width + 2);  // rows between two zeros
   with_width(width, [&](auto copy) {
     for (size_t s = 0; s < shape.d / shape.sample(); s += fit.stride) {
       const uint8_t* plane = levels + s * shape.sample() + channel * height * width;
@@ -34,13 +50,11 @@ void features_of(const uint8_t* levels, const SectionShape& shape, const FitSamp
           for (auto& feature : to) feature += width;
           continue;
         }
-        for (size_t x = 0; x < width; x += fit.thin) {
-          *to[0]++ = x ? row[x - 1] : 0;
-          *to[1]++ = above[x];
-          *to[2]++ = x ? above[x - 1] : 0;
-          *to[3]++ = x + 1 < width ? above[x + 1] : 0;
-          *to[4]++ = row[x];
-        }
+        copy(here.data() + 1, row);
+        copy(upper.data() + 1, above);
+        const uint8_t* from[kOwnFeatures] = {here.data(), upper.data() + 1, upper.data(), upper.data() + 2,
+                                             here.data() + 1};
+        for (size_t f = 0; f < kOwnFeatures; ++f) to[f] = every(from[f], width, fit.thin, to[f]);
       }
     }
   });

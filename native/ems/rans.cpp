@@ -38,8 +38,9 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const S
   for (auto& s : state) s = kLowState;
   // rANS encodes backwards and decodes forwards, so words are written from the end. The buffer is not cleared: most
   // of its pages are never touched.
-  const std::unique_ptr<uint16_t[]> buffer(new uint16_t[elements + 1]);
-  uint16_t *const stop = buffer.get() + elements + 1, *word = stop;
+  constexpr size_t kBefore = 8;  // words that a vector may write before the first one
+  const std::unique_ptr<uint16_t[]> buffer(new uint16_t[kBefore + elements + 1]);
+  uint16_t *const stop = buffer.get() + kBefore + elements + 1, *word = stop;
   const auto& kernel = ems_kernels();
   Tile tile;
   for (size_t end = shape.lane; end > 0;) {
@@ -62,22 +63,65 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const S
   return out;
 }
 
-// The decoding tables, in two forms: the symbol of each slot, and the bounds between symbols.
+// The decoding tables, in three forms: the symbol of each slot; the bounds between symbols, for vectors; and cells, for a
+// single lane.
 struct DecoderTables {
   size_t count;
   uint16_t class_of[kPredictions + 2];  // padded, since a gather reads 32 bits
-  std::vector<uint32_t> slots;
+  uint8_t twice_class[kPredictions];
+  std::vector<uint32_t> slots;          // empty if no kernel needs it: it takes long to fill
   uint16_t bounds[kKeyBatch][kMaxClasses] = {};
-  explicit DecoderTables(const FrequencyTables& tables) : count(tables.symbols), slots(tables.classes << kScaleBits) {
-    for (size_t p = 0; p < kPredictions; ++p) class_of[p] = tables.class_of[p];
+  std::unique_ptr<LaneTables> lane;
+  DecoderTables(const FrequencyTables& tables, const ContextModel& model, size_t lanes) : count(tables.symbols) {
+    for (size_t p = 0; p < kPredictions; ++p) {
+      class_of[p] = tables.class_of[p];
+      twice_class[p] = uint8_t(2 * tables.class_of[p]);
+    }
+    if (lanes == 1 && model.rows == 1) lane = std::make_unique<LaneTables>(lane_tables(tables, model));
+    const bool compared = lanes > 1 && ems_kernels().compares && count <= kMaxComparedSymbols;
+    if (!lane && !compared) slots.resize(tables.classes << kScaleBits);
     for (size_t c = 0; c < tables.classes; ++c) {
       uint32_t at = 0;
       for (uint32_t s = 0; s < count; ++s) {
         const uint32_t f = uint32_t(tables.frequencies[c * count + s]);
         if (s) bounds[s - 1][c] = uint16_t(at);
-        for (uint32_t i = 0; i < f; ++i, ++at) slots[(c << kScaleBits) + at] = i << 20 | (f - 1) << 8 | s;
+        if (slots.empty()) at += f;
+        else
+          for (uint32_t i = 0; i < f; ++i, ++at) slots[(c << kScaleBits) + at] = i << 20 | (f - 1) << 8 | s;
       }
     }
+  }
+
+ private:
+  static LaneTables lane_tables(const FrequencyTables& tables, const ContextModel& model) {
+    LaneTables t;
+    t.symbols = tables.symbols;
+    const int most = int((tables.symbols - 1) >> model.level_shift);
+    int low = model.weights[0], high = low;
+    for (size_t i = 1; i < 5; ++i) (model.weights[i] < 0 ? low : high) += model.weights[i] * most;
+    t.origin = model.weights[0] - low;
+    t.cells_of.resize(size_t(high - low) + 1);
+    for (int p = low; p <= high; ++p) {
+      const int context = std::min(127, std::max(0, p >> model.prediction_shift));
+      t.cells_of[size_t(p - low)] = uint16_t(tables.class_of[context] * kCells);
+    }
+    t.exact.resize(tables.classes * tables.symbols);
+    t.cells.resize(tables.classes * kCells);
+    for (size_t c = 0; c < tables.classes; ++c) {
+      uint32_t at = 0;
+      for (size_t s = 0; s < tables.symbols; ++s) {
+        const uint32_t f = uint32_t(tables.frequencies[c * tables.symbols + s]);
+        const LaneCell cell{uint16_t(f), uint16_t(at), int16_t(model.weights[1] * int(s >> model.level_shift)), uint8_t(s),
+                            0};
+        t.exact[c * tables.symbols + s] = cell;
+        const uint32_t end = at + f;
+        // A cell with several symbols names the first of them.
+        if (f && at % kCellSlots) t.cells[c * kCells + at / kCellSlots].several = 1;
+        for (uint32_t i = (at + kCellSlots - 1) / kCellSlots; i * kCellSlots < end; ++i) t.cells[c * kCells + i] = cell;
+        at = end;
+      }
+    }
+    return t;
   }
 };
 
@@ -98,13 +142,15 @@ bool decode_block(const uint8_t* in, size_t words, const SectionShape& shape, co
   b.words = stream.data();
   b.end = stream.data() + (words - 2 * lanes);
   b.class_of = symbols.class_of;
+  b.twice_class = symbols.twice_class;
   b.slots = symbols.slots.data();
   b.bounds = symbols.bounds;
   b.symbols = symbols.count;
+  b.lane = symbols.lane.get();
   b.level_shift = model.level_shift;
   b.prediction_shift = model.prediction_shift;
   const auto& kernel = ems_kernels();
-  const auto decode_row = kernel.decode_row[Stride == 1 ? 0 : Stride == 8 ? 1 : 2];
+  const auto decode_row = kernel.decode_row[Stride == 1 ? 0 : Stride == 16 ? 1 : 2];
   // The current sample of every lane, interleaved and padded with zeros. Predictions need no row below.
   const size_t pitch = shape.pitch(), padded = (shape.height + 1) * pitch;
   std::vector<uint8_t> buffer((shape.channels * padded + 2) * Stride);
@@ -171,13 +217,14 @@ std::vector<std::string> ems_rans_encode(const uint8_t* levels, const uint8_t* c
 
 bool ems_rans_decode(const uint8_t* in, const std::vector<uint64_t>& words, const SectionShape& shape,
                      const ContextModel& model, const FrequencyTables& tables, uint8_t* out, int threads) {
-  const DecoderTables symbols(tables);
+  const DecoderTables symbols(tables, model, shape.lanes());
   std::vector<size_t> starts(words.size());
   for (size_t b = 1; b < starts.size(); ++b) starts[b] = starts[b - 1] + 2 * words[b - 1];
   std::vector<uint8_t> good(words.size());
   parallel(threads, words.size(), [&](size_t b) {
     const size_t lanes = std::min(kLanes, shape.lanes() - b * kLanes);
-    const auto decode = lanes == 1 ? decode_block<1> : lanes <= 8 ? decode_block<8> : decode_block<kLanes>;
+    const bool some = lanes <= (tables.symbols <= kMaxComparedSymbols ? 16 : 8);
+    const auto decode = shape.lanes() == 1 ? decode_block<1> : some ? decode_block<16> : decode_block<kLanes>;
     good[b] = decode(in + starts[b], words[b], shape, model, symbols, b, out);
   });
   return std::all_of(good.begin(), good.end(), [](uint8_t g) { return g; });

@@ -124,8 +124,15 @@ struct Reading {
   Values values;
   bool is_signed;
 };
-// Decodes the sections of a payload, each into its row of `out`. False if the payload is malformed, or has sections of
-// tokens; then nothing was written.
-bool decode_sections(const uint8_t* payload, size_t size, size_t rows, const Reading& how, float* out, int threads);
+// The payload of a frame, and where its elements go: `rows` sections.
+struct Payload {
+  const uint8_t* bytes;
+  size_t size, rows;
+  Reading how;
+  float* out;
+};
+// Decodes the sections of one or many payloads, in parallel. False if a payload is malformed or has sections of tokens;
+// then nothing was written.
+bool decode_sections(const std::vector<Payload>& payloads, int threads);
 
 }  // namespace cutlayer

@@ -261,33 +261,49 @@ void write_elements(const Section& section, float* out, int threads) {
 
 }  // namespace
 
-bool decode_sections(const uint8_t* payload, size_t size, size_t rows, const Reading& how, float* out, int threads) {
-  if (how.rounding < kFloor || how.rounding > kStochastic) return false;
-  ByteReader in{payload, payload + size};
-  std::vector<ByteReader> bodies;
-  std::vector<Section> sections(rows);
-  const bool by_row = rows > 1;
-  const int outer = by_row ? threads_for(rows * how.shape.d, threads) : 1, inner = by_row ? 1 : threads;
+bool decode_sections(const std::vector<Payload>& payloads, int threads) {
+  struct Place {
+    ByteReader body;
+    const Reading* how;
+    float* out;
+  };
+  std::vector<Place> places;
+  size_t elements = 0;
   try {
-    for (size_t r = 0; r < rows; ++r) {
-      const size_t n = in.varint(size);
-      const uint8_t* body = in.take(n);
-      bodies.push_back({body, body + n});
+    for (const Payload& p : payloads) {
+      if (p.how.rounding < kFloor || p.how.rounding > kStochastic) return false;
+      ByteReader in{p.bytes, p.bytes + p.size};
+      for (size_t r = 0; r < p.rows; ++r) {
+        const size_t n = in.varint(p.size);
+        const uint8_t* body = in.take(n);
+        places.push_back({{body, body + n}, &p.how, p.out + r * p.how.shape.d});
+      }
+      if (in.at != in.end) return false;
+      elements += p.rows * p.how.shape.d;
     }
-    if (in.at != in.end) return false;
-    parallel(outer, rows, [&](size_t r) { read_any_section(bodies[r], how, inner, sections[r]); });
   } catch (const Malformed&) {
     return false;
   }
-  const size_t d = how.shape.d;
-  parallel(outer, rows, [&](size_t r) {
-    const Section& section = sections[r];
-    if (section.rotation.empty()) return write_elements(section, out + r * d, inner);
+  // All sections are checked before anything is written.
+  const bool by_section = places.size() > 1;
+  const int outer = by_section ? threads_for(elements, threads) : 1, inner = by_section ? 1 : threads;
+  std::vector<Section> sections(places.size());
+  try {
+    parallel(outer, places.size(), [&](size_t i) {
+      read_any_section(places[i].body, *places[i].how, inner, sections[i]);
+    });
+  } catch (const Malformed&) {
+    return false;
+  }
+  parallel(outer, places.size(), [&](size_t i) {
+    const Section& section = sections[i];
+    float* out = places[i].out;
+    if (section.rotation.empty()) return write_elements(section, out, inner);
+    const SectionShape& shape = places[i].how->shape;
     Buffer<float> y(section.shape.d);
     write_elements(section, y.data(), inner);
-    dct_inverse(y.data(), {how.shape.samples(), how.shape.channels, how.shape.height, how.shape.width},
-                section.rotation.data(), section.lowest, section.highest, out + r * d,
-                threads_for(d, inner, kThreadedCheap));
+    dct_inverse(y.data(), {shape.samples(), shape.channels, shape.height, shape.width}, section.rotation.data(),
+                section.lowest, section.highest, out, threads_for(shape.d, inner, kThreadedCheap));
   });
   return true;
 }

@@ -65,7 +65,9 @@ SectionWriter::SectionWriter(const SectionTask& task, const Selection& top, size
   }
   low_ = uint64_t(low);
   width_ = bit_length(unsigned(high - low));
+  magnitudes_.reserve(count);
   for (int64_t& v : raw) {
+    magnitudes_.push_back(float(number_of(uint64_t(v & magnitude), task_.values)));
     const int64_t code = (v & magnitude) - low;
     v = task_.is_signed ? code << 1 | v >> sign_bit : code;
   }

@@ -62,6 +62,7 @@ class SectionWriter {
   const float* trial_elements_;
   Buffer<float> gathered_;
   double overfit_bits_ = 2.0;
+  std::vector<float> magnitudes_;  // of the top values, as they are stored
 
  private:
   Mask make_mask(Quantized quantized, const Trial& of, const OwnModel* model);

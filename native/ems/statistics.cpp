@@ -102,12 +102,18 @@ void ems_gather_rows(const uint8_t* elements, size_t size, const SectionShape& s
   const auto copy = [&](size_t i) {
     uint8_t* to = out + i * strip;
     const int64_t sample = where[2 * i], first = where[2 * i + 1];
-    for (size_t c = 0; c < shape.channels; ++c)
+    // The rows of the next strip are far away in memory, where no hardware expects a read.
+    const size_t next = std::min(strips - 1, i + 1);
+    const uint8_t* ahead = elements + (size_t(where[2 * next]) * shape.channels * height +
+                                       size_t(std::max<int64_t>(0, where[2 * next + 1]))) * row;
+    for (size_t c = 0; c < shape.channels; ++c, ahead += height * row) {
+      for (size_t b = 0; b < rows * row; b += 64) __builtin_prefetch(ahead + b);
       for (size_t r = 0; r < rows; ++r, to += row) {
         const int64_t y = first + int64_t(r);
         if (y < 0 || y >= int64_t(height)) std::memset(to, 0, row);
         else std::memcpy(to, elements + ((size_t(sample) * shape.channels + c) * height + size_t(y)) * row, row);
       }
+    }
   };
   parallel(threads, (strips + run - 1) / run, [&](size_t r) {
     for (size_t i = r * run; i < std::min(strips, (r + 1) * run); ++i) copy(i);

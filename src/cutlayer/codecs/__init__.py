@@ -6,7 +6,17 @@ must not know models, training or the network.
 """
 
 from cutlayer.codecs.base import Codec
-from cutlayer.codecs.decode import FrameInfo, decode, inspect
+from cutlayer.codecs.decode import FrameInfo, decode, decode_many, inspect
 from cutlayer.codecs.registry import codec, codec_class, names, register
 
-__all__ = ["Codec", "FrameInfo", "codec", "codec_class", "decode", "inspect", "names", "register"]
+__all__ = [
+    "Codec",
+    "FrameInfo",
+    "codec",
+    "codec_class",
+    "decode",
+    "decode_many",
+    "inspect",
+    "names",
+    "register",
+]

@@ -3,6 +3,7 @@
 import importlib.util
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
@@ -12,11 +13,12 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
+from cutlayer.codecs.ems import EntropyCodedMask
 from cutlayer.codecs.kernels.dispatch import kernels_for
 from cutlayer.codecs.registry import describe, from_header
 from cutlayer.codecs.tensor_set.integers import decode_integers
 from cutlayer.codecs.tensors import in_torch, is_torch, loaded_torch, target
-from cutlayer.errors import ChecksumError, ParameterError, PayloadError
+from cutlayer.errors import ChecksumError, HeaderError, LimitError, ParameterError, PayloadError
 from cutlayer.float_types import FLOAT32, FloatType, IntegerType, narrowed
 from cutlayer.imports import need
 
@@ -101,6 +103,72 @@ def decode(
     if not direct:
         _narrow(work, into, header.dtype)
     return into
+
+
+def decode_many(
+    frames: Sequence[Buffer],
+    *,
+    out: Any = None,
+    max_elements: int = frame.DEFAULT_LIMIT,
+    device: Any = None,
+    like: Like | None = None,
+) -> Any:
+    """The tensors of many frames as one batch: one after the other along the first dimension.
+
+    They must agree in all other dimensions and in dtype. Frames of `ems` are decoded by several threads in
+    one call, others one after the other. `max_elements` limits all frames together. `out`, `device` and
+    `like` are as in `decode`. If a frame is malformed, the error is raised, and `out` is unchanged.
+    """
+    views = [frame.view(data) for data in frames]
+    # Copied where they can change, so that nobody does so between check and use.
+    views = [view if view.readonly else memoryview(bytes(view)) for view in views]
+    headers = [frame.parse(view, max_elements) for view in views]
+    if not headers:
+        raise ParameterError("there are no frames to decode; give at least one")
+    kinds = {(header.dtype, len(header.shape), header.shape[1:]) for header in headers}
+    if len(kinds) > 1 or not headers[0].shape:
+        found = ", ".join(sorted({f"{header.shape} {header.dtype}" for header in headers}))
+        raise HeaderError(
+            f"frames of one batch agree in dtype and in all dimensions but the first, not {found}"
+        )
+    if (total := sum(header.elements for header in headers)) > max_elements:
+        raise LimitError(f"the frames claim {total:,} elements together, the limit is {max_elements:,}")
+    dtype, rows = headers[0].dtype, [header.shape[0] for header in headers]
+    shape = (sum(rows), *headers[0].shape[1:])
+    into = target(out, shape, dtype) if out is not None else None
+    place = _place(into, device, like)
+    if isinstance(dtype, FloatType):
+        into = _empty(shape, dtype, place) if into is None else into
+        if dtype is FLOAT32 and _contiguous(into) and _in_one_call(views, headers, rows, into, place):
+            return into
+    # One by one, all of them before anything is written.
+    parts = [decode(view, max_elements=max_elements, device=place, like=like) for view in views]
+    if into is None:
+        into = np.concatenate(parts) if place is None else loaded_torch().cat(parts)
+        return into
+    at = 0
+    for part, count in zip(parts, rows, strict=True):
+        into[at : at + count] = in_torch(part) if is_torch(into) else part
+        at += count
+    return into
+
+
+def _in_one_call(
+    views: list[memoryview], headers: list[frame.Header], rows: list[int], into: Any, place: Any
+) -> bool:
+    """Decode frames of `ems` into a batch; False if there are others, or if one is malformed."""
+    kernels = kernels_for("cpu" if place is None else place.type)
+    payloads, at = [], 0
+    for view, header, count in zip(views, headers, rows, strict=True):
+        if kernels.checksum(view, frame.CHECKED_FROM) != frame.stated_checksum(view):
+            return False
+        codec, side = from_header(header)
+        if not isinstance(codec, EntropyCodedMask) or not codec.levels:
+            return False
+        part = kernels.own(into[at : at + count]).reshape(codec.sections(header.shape))
+        payloads.append(codec.payload(Reader(view, header, kernels, side), part))
+        at += count
+    return kernels.ems_decode_sections(payloads)
 
 
 def _integers(found: Any, into: Any, place: Any) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy.dct import dct_applies
-from cutlayer.codecs.entropy.dct_section import DctSection, squared_error
+from cutlayer.codecs.entropy.dct_section import squared_error
 from cutlayer.codecs.entropy.layout import MAX_LEVELS
+from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.plain_section import PlainTarget
 from cutlayer.codecs.entropy.rate_control import Encoded
@@ -218,10 +219,7 @@ class EntropyCodedMask(Codec):
         """A section of DCT coefficients; None if the transform is off, or not possible."""
         if self.transform == "none" or not dct_applies(shape):
             return None
-        section = DctSection(x, shape, self._values, kernels)
-        if self.bpe:
-            return section.within_bytes(budget)
-        return section.within_error(self.error * kernels.ems_energy(x))
+        return kernels.ems_encode_dct(x, shape, self._values, budget if self.bpe else None, self.error)
 
     def _plain(
         self,
@@ -249,6 +247,13 @@ class EntropyCodedMask(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
+        read_sections(reader, self.payload(reader, out))
+
+    def payload(self, reader: Reader, out: Tensor) -> Payload:
+        """What the kernels must know of a frame to decode it into `out`, a row for each section."""
         if not self.levels:
             raise HeaderError("an ems frame says how many levels it has; this one says 0")
-        read_sections(reader, out, self.levels, self.rounding, self._values)
+        header = reader.header
+        shape = section_shape(header.shape, out.shape[0])
+        how = (self.levels, self.rounding, self._values, header.signed, out)
+        return Payload(reader.data, header.payload_offset, shape, *how)

@@ -23,6 +23,7 @@ from cutlayer.codecs.entropy.layout import (
     malformed,
     varint,
 )
+from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.pca import ROTATION_UNIT, channel_rotation
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_reader import read_section
@@ -237,6 +238,10 @@ def squared_error(
     size = section.varint(len(encoded[0]))
     start = section.at
     out = kernels.empty_like(x, count(x))
-    body, levels = ByteReader(section.take(size)), encoded[1]
+    levels = encoded[1]
+    payload = Payload(encoded[0], 0, shape, levels, "mean", values, signed, out.reshape(1, -1))
+    if kernels.ems_decode_sections([payload]):
+        return kernels.ems_energy(x - out)
+    body = ByteReader(section.take(size))
     read_any_section(body, encoded[0], start, shape, levels, "mean", values, signed, kernels)(out)
     return kernels.ems_energy(x - out)

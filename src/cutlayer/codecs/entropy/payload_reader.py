@@ -3,28 +3,27 @@
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.entropy.dct_section import read_any_section
 from cutlayer.codecs.entropy.layout import TOKENS, ByteReader, malformed
-from cutlayer.codecs.entropy.section_shape import section_shape
+from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.tokens.section import read_tokens, token_shape
-from cutlayer.codecs.tensors import Tensor
 
 
-def read_sections(reader: Reader, out: Tensor, levels: int, rounding: str, values: int) -> None:
+def read_sections(reader: Reader, payload: Payload) -> None:
     """Decode all sections of a payload into their rows."""
-    shape, offset = section_shape(reader.header.shape, out.shape[0]), reader.header.payload_offset
-    said = (levels, rounding, values, reader.header.signed)
-    if reader.kernels.ems_decode_sections(reader.data, offset, shape, *said, out):
+    if reader.kernels.ems_decode_sections([payload]):
         return
-    sections = ByteReader(reader.payload)
+    sections, out, kernels = ByteReader(reader.payload), payload.out, reader.kernels
+    levels, values = payload.levels, payload.values
     pending = []
     for _ in range(len(out)):  # all sections are checked before anything is written
         size = sections.varint(len(reader.payload))
-        start = offset + sections.at
+        start = payload.offset + sections.at
         body = ByteReader(sections.take(size))
-        if rounding == "mean" and body.data[:1] == bytes([TOKENS]):
+        if payload.rounding == "mean" and body.data[:1] == bytes([TOKENS]):
             tokens = token_shape(reader.header.shape, len(out))
-            pending.append(read_tokens(body, reader.data, start, tokens, levels, values, reader.kernels))
+            pending.append(read_tokens(body, reader.data, start, tokens, levels, values, kernels))
             continue
-        pending.append(read_any_section(body, reader.data, start, shape, *said, reader.kernels))
+        how = (payload.shape, levels, payload.rounding, values, payload.signed, kernels)
+        pending.append(read_any_section(body, reader.data, start, *how))
     if sections.at != len(reader.payload):
         raise malformed("bytes follow its end")
     for row, write_elements in zip(out, pending, strict=True):

@@ -3,6 +3,7 @@
 `reference` says in its docstrings what each function computes.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
@@ -193,17 +194,10 @@ class Kernels(Protocol):
         signed: bool,
         target: Any,
     ) -> tuple[bytes, int] | None: ...
-    def ems_decode_sections(
-        self,
-        frame: Buffer,
-        offset: int,
-        shape: SectionShape,
-        levels: int,
-        rounding: str,
-        values: int,
-        signed: bool,
-        out: Tensor,
-    ) -> bool: ...
+    def ems_encode_dct(
+        self, x: Tensor, shape: SectionShape, values: int, budget: int | None, error: float
+    ) -> tuple[bytes, int] | None: ...
+    def ems_decode_sections(self, payloads: Sequence[Any]) -> bool: ...
     def ems_dct_forward(self, x: Tensor, shape: SectionShape, rotation: NDArray[Any]) -> Tensor: ...
     def ems_dct_inverse(
         self,

@@ -35,6 +35,7 @@ ems_quantize_evenly = _ems.ems_quantize_evenly
 ems_squared_error = _ems.ems_squared_error
 ems_fit_weights = _ems.ems_fit_weights
 ems_encode_sections = _sections.ems_encode_sections
+ems_encode_dct = _sections.ems_encode_dct
 ems_decode_sections = _sections.ems_decode_sections
 ems_dct_forward = _dct.ems_dct_forward
 ems_dct_inverse = _dct.ems_dct_inverse

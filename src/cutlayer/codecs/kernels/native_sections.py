@@ -1,12 +1,13 @@
 """Whole sections of `ems` in one compiled call: rate control, coding and the section's header."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from typing_extensions import Buffer
-
 from cutlayer import _native as _n
+from cutlayer.codecs.entropy.dct import coefficient_shape
 from cutlayer.codecs.entropy.frequency_tables import COST
+from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.plain_section import PlainTarget
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import trial_rows
@@ -41,18 +42,30 @@ def ems_encode_sections(
     return found
 
 
-def ems_decode_sections(
-    frame: Buffer,
-    offset: int,
-    shape: SectionShape,
-    levels: int,
-    rounding: str,
-    values: int,
-    signed: bool,
-    out: Tensor,
-) -> bool:
+def ems_encode_dct(
+    x: Tensor, shape: SectionShape, values: int, budget: int | None, error: float
+) -> tuple[bytes, int] | None:
     """See `codecs.reference`."""
-    data = memoryview(frame)
-    how = (out.shape[0], _sizes(shape), levels, _ROUNDINGS[rounding], values, signed)
-    at = (address(data) + offset, len(data) - offset)
-    return bool(_n.ems_decode_sections(*at, *how, address(out), threads.number()))
+    wanted = (_NO_BUDGET if budget is None else max(0, budget), error)
+    how = (_sizes(shape), *_trial(coefficient_shape(shape)), values, address(COST))
+    found: tuple[bytes, int] | None = _n.ems_encode_dct(address(x), *how, *wanted, threads.number())
+    return found
+
+
+def ems_decode_sections(payloads: Sequence[Payload]) -> bool:
+    """See `codecs.reference`."""
+    given = [
+        [
+            address(p.frame) + p.offset,
+            memoryview(p.frame).nbytes - p.offset,
+            p.out.shape[0],
+            p.levels,
+            _ROUNDINGS[p.rounding],
+            p.values,
+            p.signed,
+            address(p.out),
+            *_sizes(p.shape),
+        ]
+        for p in payloads
+    ]
+    return bool(_n.ems_decode_sections(given, threads.number()))

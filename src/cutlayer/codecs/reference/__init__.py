@@ -37,7 +37,7 @@ from cutlayer.codecs.reference.frame_buffer import (
 from cutlayer.codecs.reference.km import km_decode, km_encode, km_histogram
 from cutlayer.codecs.reference.ms import ms_decode, ms_encode
 from cutlayer.codecs.reference.qu import qu_decode, qu_encode, ranges
-from cutlayer.codecs.reference.sections import ems_decode_sections, ems_encode_sections
+from cutlayer.codecs.reference.sections import ems_decode_sections, ems_encode_dct, ems_encode_sections
 from cutlayer.codecs.reference.sparse import sparse_decode, sparse_encode
 from cutlayer.codecs.reference.stochastic import (
     ems_quantize_stochastically,
@@ -57,6 +57,7 @@ __all__ = [
     "ems_dct_inverse",
     "ems_decode_sections",
     "ems_dequantize",
+    "ems_encode_dct",
     "ems_encode_sections",
     "ems_energy",
     "ems_fit_weights",

@@ -1,10 +1,11 @@
 """Whole sections of `ems`: the compiled kernels do in one call what is done here step by step."""
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
-from typing_extensions import Buffer
-
+from cutlayer.codecs.entropy.dct_section import DctSection
+from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.plain_section import PlainSection, PlainTarget
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.kernels.interface import Kernels
@@ -25,19 +26,21 @@ def ems_encode_sections(
     return b"".join(parts), most
 
 
-def ems_decode_sections(
-    frame: Buffer,
-    offset: int,
-    shape: SectionShape,
-    levels: int,
-    rounding: str,
-    values: int,
-    signed: bool,
-    out: Tensor,
-) -> bool:
-    """Decode all sections of a payload into `out`, if that can be done in one call.
+def ems_encode_dct(
+    x: Tensor, shape: SectionShape, values: int, budget: int | None, error: float
+) -> tuple[bytes, int] | None:
+    """A section of DCT coefficients within a budget or a relative squared error; None if there is none."""
+    kernels = _kernels()
+    section = DctSection(x, shape, values, kernels)
+    if budget is not None:
+        return section.within_bytes(budget)
+    return section.within_error(error * kernels.ems_energy(x))
 
-    False if not, or if the payload is malformed: the caller then reads section by section, and finds out what
+
+def ems_decode_sections(payloads: Sequence[Payload]) -> bool:
+    """Decode all sections of one or many payloads into their rows, if that can be done in one call.
+
+    False if not, or if a payload is malformed: the caller then reads section by section, and finds out what
     is wrong. Nothing was written then. The reference always leaves it to the caller.
     """
     return False

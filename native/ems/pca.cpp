@@ -1,0 +1,120 @@
+// PCA across channels, in the same arithmetic, operation by operation, as entropy/pca.py.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "ems/dct_section.hpp"
+
+namespace cutlayer {
+namespace {
+
+constexpr size_t kPositions = size_t(1) << 14;  // that a rotation is fitted to
+constexpr int kSweeps = 6;
+constexpr double kTolerance = 1e-6;
+constexpr double kUnit = 32768;
+
+using Matrix = std::vector<double>;  // square
+
+// Rotates the axes of all pairs (p, q) of a round, so that the entries a[p][q] become 0.
+void rotate_pairs(Matrix& a, Matrix& vectors, size_t n, const std::vector<size_t>& order) {
+  const size_t pairs = n / 2;
+  std::vector<double> cosine(pairs), sine(pairs);
+  for (size_t i = 0; i < pairs; ++i) {
+    const size_t p = order[i], q = order[n - 1 - i];
+    const double off = a[p * n + q], theta = (a[q * n + q] - a[p * n + p]) / (2 * off);
+    double t = (theta < 0 ? -1.0 : 1.0) / (std::fabs(theta) + std::sqrt(theta * theta + 1));
+    if (off == 0) t = 0;
+    cosine[i] = 1 / std::sqrt(t * t + 1);
+    sine[i] = t * cosine[i];
+  }
+  const auto rotate = [&](double* rows, size_t row, size_t step) {
+    for (size_t i = 0; i < pairs; ++i) {
+      double *p = rows + order[i] * row, *q = rows + order[n - 1 - i] * row;
+      const double c = cosine[i], s = sine[i];
+      for (size_t j = 0; j < n; ++j) {
+        const double left = p[j * step], right = q[j * step];
+        p[j * step] = c * left - s * right;
+        q[j * step] = s * left + c * right;
+      }
+    }
+  };
+  rotate(vectors.data(), n, 1);
+  rotate(a.data(), n, 1);
+  rotate(a.data(), 1, n);
+}
+
+// Approximate eigenvectors of a symmetric matrix as rows, by falling eigenvalue: the cyclic Jacobi method.
+Matrix eigenvectors(const Matrix& given, size_t n) {
+  const size_t even = n + n % 2;  // an odd size gets one empty row, so that every row has a partner
+  Matrix work(even * even), vectors(even * even);
+  for (size_t i = 0; i < n; ++i) std::copy_n(given.data() + i * n, n, work.data() + i * even);
+  for (size_t i = 0; i < even; ++i) vectors[i * even + i] = 1;
+  std::vector<size_t> order(even);
+  std::iota(order.begin(), order.end(), size_t(0));
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    double off = 0, diagonal = 0;
+    for (size_t i = 0; i < even; ++i)
+      for (size_t j = 0; j < even; ++j) {
+        double& largest = i == j ? diagonal : off;
+        largest = std::max(largest, std::fabs(work[i * even + j]));
+      }
+    if (even < 2 || off <= kTolerance * diagonal) break;
+    for (size_t round = 0; round + 1 < even; ++round) {
+      rotate_pairs(work, vectors, even, order);
+      std::rotate(order.begin() + 1, order.end() - 1, order.end());
+    }
+  }
+  std::vector<size_t> rank(n);
+  std::iota(rank.begin(), rank.end(), size_t(0));
+  std::stable_sort(rank.begin(), rank.end(),
+                   [&](size_t i, size_t j) { return work[i * even + i] > work[j * even + j]; });
+  Matrix rows(n * n);
+  for (size_t i = 0; i < n; ++i) std::copy_n(vectors.data() + rank[i] * even, n, rows.data() + i * n);
+  return rows;
+}
+
+}  // namespace
+
+std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape, double largest) {
+  const size_t channels = shape.channels, area = shape.height * shape.width, samples = shape.samples();
+  // An odd stride takes other columns in every row. (The right neighbour of a row's end is the next row's start.)
+  const size_t stride = samples * area / kPositions | 1, last = area - shape.width;
+  const size_t each = (last + stride - 1) / stride, n = samples * each;
+  const double scale = 32767.0 / largest;
+  // The elements, and three times the differences from the right and from the lower neighbour: integers below 2^18,
+  // exact in float, whose products are summed exactly in double.
+  std::vector<double> features(channels * 3 * n);
+  for (size_t c = 0; c < channels; ++c) {
+    double* to = features.data() + c * 3 * n;
+    for (size_t s = 0; s < samples; ++s) {
+      const float* plane = x + (s * channels + c) * area;
+      for (size_t i = 0; i < last; i += stride, ++to) {
+        const auto at = [&](size_t j) { return std::nearbyint(double(plane[j]) * scale); };
+        const double here = at(i);
+        to[0] = here;
+        to[n] = 3 * (at(i + 1) - here);
+        to[2 * n] = 3 * (at(i + shape.width) - here);
+      }
+    }
+  }
+  Matrix covariance(channels * channels);
+  for (size_t i = 0; i < channels; ++i)
+    for (size_t j = 0; j <= i; ++j) {
+      const double *a = features.data() + i * 3 * n, *b = features.data() + j * 3 * n;
+      double sums[8] = {};
+      size_t k = 0;
+      for (; k + 8 <= 3 * n; k += 8)
+        for (size_t l = 0; l < 8; ++l) sums[l] += a[k + l] * b[k + l];
+      for (; k < 3 * n; ++k) sums[0] += a[k] * b[k];
+      double total = 0;
+      for (double sum : sums) total += sum;
+      covariance[i * channels + j] = covariance[j * channels + i] = total;
+    }
+  const Matrix axes = eigenvectors(covariance, channels);
+  std::vector<int16_t> found(channels * channels);
+  for (size_t i = 0; i < found.size(); ++i)
+    found[i] = int16_t(std::min(kUnit - 1, std::max(1 - kUnit, std::nearbyint(axes[i] * kUnit))));
+  return found;
+}
+
+}  // namespace cutlayer
