@@ -48,6 +48,8 @@ class Parties:
     """Whether clients choose how many bits an element takes, so that it is worth a record."""
     early: bool = False
     """Whether all batches are taken before the first pass, so that no pass waits for the network."""
+    means: bool = True
+    """Whether the gradients that clients share make a mean of this step; in mode async they wait for others."""
 
 
 class StepIO:
@@ -58,7 +60,7 @@ class StepIO:
         self.gradients = parties.aggregation.round(step.samples)
         """The mean of gradients that were shared, in the making."""
         self.weights: dict[int, Shared] = {}
-        """What each client shared, where weights are averaged; not decoded yet."""
+        """What each client shared, where it is not added up at once; not decoded yet."""
         self.reports: list[Report] = []
         self.raw: dict[str, int] = {}
         """What the step's tensors would take as plain float32, by direction and kind."""
@@ -121,7 +123,7 @@ class StepIO:
                 return step
             shared, report = self._end(step, client)
             self.reports.append(report)
-            if step.share in GRADIENTS and shared is not None:
+            if self._parties.means and step.share in GRADIENTS and shared is not None:
                 with self._timeline.server("sync"), self._boundary.blame(client):
                     self.gradients.add(client, shared)
             elif shared is not None:
@@ -214,7 +216,7 @@ class StepIO:
         step = step.only(ended)
         self.reports = [report for _, report in ended.values()]
         self.weights = {client: shared for client, (shared, _) in ended.items() if shared is not None}
-        if step.share in GRADIENTS:
+        if self._parties.means and step.share in GRADIENTS:
             self.gradients = self._parties.aggregation.round(step.samples)
             for client, shared in self.weights.items():
                 self.gradients.add(client, shared)

@@ -52,7 +52,7 @@ class AsyncMode:
         self.model = given.model
         self._work = work
         self._kept = kept = KeptMessages(parties.transport)
-        self._parties = replace(parties, transport=kept, boundary=parties.boundary.through(kept))
+        self._parties = replace(parties, transport=kept, boundary=parties.boundary.through(kept), means=False)
         self._plan = plan
         self._clients = clients
         self._arrivals = given.arrivals
