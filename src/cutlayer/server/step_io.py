@@ -49,7 +49,7 @@ class Parties:
     early: bool = False
     """Whether all batches are taken before the first pass, so that no pass waits for the network."""
     means: bool = True
-    """Whether the gradients that clients share make a mean of this step; in mode async they wait for others."""
+    """Whether gradients that clients share make a mean of this step. In mode async they wait for others."""
 
 
 class StepIO:
