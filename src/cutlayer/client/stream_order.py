@@ -11,7 +11,8 @@ from collections import deque
 from typing_extensions import Buffer
 
 from cutlayer.wire.grpc.connection import Connection, Event
-from cutlayer.wire.grpc.retransmit import Parts, Reliable
+from cutlayer.wire.grpc.retransmit import Reliable
+from cutlayer.wire.messages.envelope import Parts
 
 
 class AggregatorStream:
