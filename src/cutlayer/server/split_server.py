@@ -78,7 +78,9 @@ class SplitServer:
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates)
+        # A round begins with the quorum; who leaves in the middle of it does not hold up the others.
+        at_least = None if rounds is None else 0
+        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, at_least)
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}

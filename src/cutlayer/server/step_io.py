@@ -46,6 +46,8 @@ class Parties:
     timeline: Timeline
     note_rates: bool = False
     """Whether clients choose how many bits an element takes, so that it is worth a record."""
+    at_least: int | None = None
+    """How many clients have to be left for a step to go on; None for the transport's quorum."""
 
 
 class StepIO:
@@ -174,7 +176,7 @@ class StepIO:
     def _gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
         if self._transport.patient:
             return step
-        for client in self._transport.present(step.clients, messages):
+        for client in self._transport.present(step.clients, messages, self._parties.at_least):
             with suppress(AbsentError):
                 self._early[client] = take(step, client)
         step = step.only(self._early)
@@ -201,7 +203,8 @@ class StepIO:
 
     def _collect_present(self, step: Step) -> Step:
         ended: dict[int, tuple[Shared | None, Report]] = {}
-        for client in self._transport.present(step.clients, 1 + (step.share != Share.NOTHING)):
+        messages = 1 + (step.share != Share.NOTHING)
+        for client in self._transport.present(step.clients, messages, self._parties.at_least):
             with suppress(AbsentError):
                 shared, report = self._end(step, client)
                 if shared is not None:
