@@ -133,11 +133,11 @@ class RemoteClients:
                 return admitted
 
     def _join(self, plan: Plan, client: int) -> None:
-        """Take down what a client has said of its data, if it was not there when the run began."""
+        """Take down what a client has said of its data, which are new if it was not there at the beginning."""
         ready = self.transport.ready_of(client)
         if ready is not None:
             self._tests[client] = int(ready.test_samples)
-            if not plan.samples[client]:
+            if not self.data_spec.samples[client]:
                 plan.join(client, int(ready.samples))
 
     def _present_state(self, number: int) -> dict[str, Tensor] | None:
