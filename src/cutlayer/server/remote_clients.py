@@ -133,7 +133,7 @@ class RemoteClients:
                 return admitted
 
     def _join(self, plan: Plan, client: int) -> None:
-        """Take down what a client has said of its data, which are new if it was not there at the beginning."""
+        """Take down what a client has said of its data, new ones if it was not there at the beginning."""
         ready = self.transport.ready_of(client)
         if ready is not None:
             self._tests[client] = int(ready.test_samples)
