@@ -40,9 +40,17 @@ def test_a_token_is_enough_to_join_and_nobody_is_missed(cluster, network) -> Non
     tokens.make(cluster.folder, ["abe"])
     server = cluster.serve(*MANY, flags=(*FLAGS, "--resume"))
     network.until(lambda: len(cluster.records()) > step + 10, "steps after the restart")
-    join(cluster, "abe").says("client 3 takes part")
+    abe = join(cluster, "abe")
+    abe.says("client 3 takes part")
     assert places(cluster.folder)[:3] == ["ann", "bob", "cat"]
-    assert bob.running
+    # Without its quorum the run waits, and loses nothing.
+    for client in (abe, bob):
+        client.kill()
+    server.says("waiting for the quorum of 2")
+    step = len(cluster.records())
+    join(cluster, "ann").says("client 0 takes part")
+    network.until(lambda: len(cluster.records()) > step + 3, "steps with the quorum")
+    assert "going back" not in server.text
     assert cat.running
 
 

@@ -106,14 +106,9 @@ class RemoteClients:
 
     def admit_newcomers(self, number: int) -> Sequence[int]:
         """See `ClientPool.admit_newcomers`. They get the state of those who are there, if they need it."""
-        if self._plan is not None and self._plan.round(number)[1] == number:
-            self.transport.let_go()
-        newcomers = self.transport.newcomers()
         if self._plan is not None:
-            for client in newcomers:
-                self._join(self._plan, client)
-                self.transport.admit(client, number)
-            return newcomers
+            return self._admit_for_rounds(self._plan, number)
+        newcomers = self.transport.newcomers()
         for client in newcomers:
             with self.transport.meter.apart():
                 state = {} if self._stateless else self._present_state(number)
@@ -126,12 +121,26 @@ class RemoteClients:
             self.transport.note(f"{self.transport.label(client)} is back at step {number}")
         return newcomers
 
+    def _admit_for_rounds(self, plan: Plan, number: int) -> Sequence[int]:
+        """Let newcomers in, who need nothing from others. A round begins when the quorum is there."""
+        begins = plan.round(number)[1] == number
+        admitted: list[int] = []
+        while True:
+            if begins:
+                self.transport.let_go()
+            for client in self.transport.newcomers():
+                self._join(plan, client)
+                self.transport.admit(client, number)
+                admitted.append(client)
+            if not begins or self.transport.has_quorum():
+                return admitted
+
     def _join(self, plan: Plan, client: int) -> None:
-        """Take down what a client has said of its data, if it was not there when the run began."""
+        """Take down what a client has said of its data, new ones if it was not there at the beginning."""
         ready = self.transport.ready_of(client)
         if ready is not None:
             self._tests[client] = int(ready.test_samples)
-            if not plan.samples[client]:
+            if not self.data_spec.samples[client]:
                 plan.join(client, int(ready.samples))
 
     def _present_state(self, number: int) -> dict[str, Tensor] | None:

@@ -91,7 +91,11 @@ class SplitServer:
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        self._parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
+        # A round begins with the quorum; who leaves in the middle of it does not hold up the others.
+        at_least = None if rounds is None else 0
+        self._parties = Parties(
+            transport, timed, codecs, aggregation, self.timeline, note_rates, early, at_least=at_least
+        )
         self._mode = MODES.get((plan.mode, batching))
         self.asynchronous = (
             AsyncMode(asynchronous, self._work, self._parties, plan, clients) if asynchronous else None

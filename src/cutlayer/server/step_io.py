@@ -50,6 +50,8 @@ class Parties:
     """Whether all batches are taken before the first pass, so that no pass waits for the network."""
     means: bool = True
     """Whether gradients that clients share make a mean of this step. In mode async they wait for others."""
+    at_least: int | None = None
+    """How many clients have to be left for a step to go on; None for the transport's quorum."""
 
 
 class StepIO:
@@ -180,7 +182,7 @@ class StepIO:
     def _gather(self, step: Step, messages: int, take: Callable[[Step, int], Any]) -> Step:
         if self._transport.patient and not self._parties.early:
             return step
-        for client in self._transport.present(step.clients, messages):
+        for client in self._transport.present(step.clients, messages, self._parties.at_least):
             with suppress(AbsentError):
                 self._early[client] = take(step, client)
         begun, step = step, step.only(self._early)
@@ -207,7 +209,8 @@ class StepIO:
 
     def _collect_present(self, step: Step) -> Step:
         ended: dict[int, tuple[Shared | None, Report]] = {}
-        for client in self._transport.present(step.clients, 1 + (step.share != Share.NOTHING)):
+        messages = 1 + (step.share != Share.NOTHING)
+        for client in self._transport.present(step.clients, messages, self._parties.at_least):
             with suppress(AbsentError):
                 shared, report = self._end(step, client)
                 if shared is not None:

@@ -90,6 +90,9 @@ class Service:
                 await self._converse(context, stream, client)
         finally:
             del self._watched[stream]
+            if not self._watched and self._watching is not None:
+                self._watching.cancel()
+                self._watching = None
             with self.transport.lock:
                 self.transport.lost(client, stream)
 
@@ -170,8 +173,8 @@ class Service:
         return True
 
     async def _watch_credentials(self) -> None:
-        """End streams whose credential is revoked, as long as there are streams: one task for all of them."""
-        while self._watched:
+        """End streams whose credential is revoked: one task for all of them."""
+        while True:
             await asyncio.sleep(_LOOK)
             now = self.revision()
             for stream, (context, name, revision) in list(self._watched.items()):
@@ -185,7 +188,6 @@ class Service:
                 if not valid:
                     self._refused("credential", RefusedError(f"the credential of {name} was revoked"))
                     stream.end("REFUSED", "the credential of this client was revoked")
-        self._watching = None
 
     def _place(self, hello: Any, name: str | None) -> int:
         """Which client of the run this is: its credential says so, if there are any."""

@@ -60,6 +60,8 @@ class GrpcTransport(Membership):
         self.meter = Meter()
         self._interrupted = interrupted
         self._first_claim: float | None = None
+        self._told_quorum = False
+        """Whether the operator knows that the run waits for its quorum."""
         self._held: dict[int, Peer] = {}
         """Clients with a message that goes out with the next one."""
         self.received: set[str] = set()
@@ -206,6 +208,19 @@ class GrpcTransport(Membership):
                     peer.activity.awaited()
                     self._end_silent(peer)
                 self._wait(stuck=all(peer.stream is None for peer in awaited))
+
+    def has_quorum(self) -> bool:
+        """Whether as many members have a connection as the policy asks for. If not, waits a moment first."""
+        with self.lock:
+            there = len(self.reachable())
+            if there >= self.policy.quorum:
+                self._told_quorum = False
+                return True
+            if not self._told_quorum:
+                self._told_quorum = True
+                self.note(f"{there} clients are there; waiting for the quorum of {self.policy.quorum}")
+            self._wait()
+            return False
 
     def fault(self, client: int, error: Exception) -> None:
         """See `Transport.fault`."""
