@@ -81,7 +81,8 @@ class GrpcTransport(Membership):
                     return [peer.ready if peer.waiting else None for peer in self.peers]
                 if missing != told:
                     told = missing
-                    self.note(f"waiting for {self._list(missing)} of {len(own)}")
+                    where = " of this rank" if self.homes.world > 1 else ""
+                    self.note(f"waiting for {self._list(missing)} of {len(own)}{where}")
                 self._wait()
 
     def announce(self, clients: Iterable[int], message: Message) -> None:
