@@ -32,6 +32,20 @@ def free_port() -> int:
         return port
 
 
+def started(output: Path, *command: str, **env: str) -> subprocess.Popen[bytes]:
+    """A process in the folder of its output, in a session of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", **env}
+    with output.open("w") as file:
+        return subprocess.Popen(
+            command,
+            cwd=output.parent,
+            env=environment,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
 class Torchrun:
     """torchrun with `cutlayer serve`, in a network namespace if one is given."""
 
@@ -56,17 +70,9 @@ class Torchrun:
             "--resume",
         )
         self.output = folder / f"torchrun-{namespace or 'here'}.txt"
-        self.process = subprocess.Popen(
-            [
-                *(*inside, sys.executable, "-m", "torch.distributed.run", "--max-restarts", "100", *flags),
-                *("-m", "cutlayer", *serve, "--insecure"),
-            ],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1", **env},
-            stdout=self.output.open("w"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        command = (sys.executable, "-m", "torch.distributed.run", "--max-restarts", "100", *flags)
+        program = ("-m", "cutlayer", *serve, "--insecure")
+        self.process = started(self.output, *inside, *command, *program, **env)
 
     def ranks(self) -> list[int]:
         """The process ids of its ranks at the moment."""
@@ -209,15 +215,8 @@ def test_two_machines_with_a_link_that_is_cut_and_a_rank_that_is_killed(
     call = ("ip", "netns", "exec", machines.names["c"], sys.executable, "-m", "cutlayer", "join")
     where = f"{machines.addresses['a']}:50551"
     args = (where, "--data", "digits", "--whole", "--threads", "1", "--insecure")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     clients = [
-        subprocess.Popen(
-            [*call, *args, "--as", str(client)],
-            cwd=cluster.folder,
-            env=environment,
-            stdout=(cluster.folder / f"client-{client}.txt").open("w"),
-            stderr=subprocess.STDOUT,
-        )
+        started(cluster.folder / f"client-{client}.txt", *call, *args, "--as", str(client))
         for client in range(4)
     ]
 

@@ -1,9 +1,11 @@
+from typing import Any
+
 import pytest
 from torch import nn
 
 from cutlayer.config.schema import load
 from cutlayer.errors import ConfigError
-from cutlayer.ranks.checks import check_part, check_settings
+from cutlayer.ranks.checks import check_alike, check_part, check_settings
 from cutlayer.wire.policy import Policy
 
 
@@ -42,3 +44,31 @@ def test_statistics_that_cannot_be_merged() -> None:
     check_part(nn.BatchNorm1d(2))
     with pytest.raises(ConfigError, match="give it a momentum, or use --exact"):
         check_part(nn.Sequential(nn.BatchNorm1d(2, momentum=None)))
+
+
+class OtherRank:
+    """A group whose second rank differs in one thing."""
+
+    def __init__(self, key: str, value: object) -> None:
+        self.key, self.value = key, value
+
+    def talk(self, point: str, **say: object) -> list[dict[str, object]]:
+        return [say, say | {self.key: self.value}]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "remedy"),
+    [
+        ("cutlayer", "0.0.1", "install the same release on all machines"),
+        ("PyTorch", "1.0", "install the same release on all machines"),
+        ("--exact", True, "start every rank with the same configuration"),
+        ("train.shard_server", True, "start every rank with the same configuration"),
+    ],
+)
+def test_ranks_that_differ_say_in_what(key: str, value: object, remedy: str) -> None:
+    group: Any = OtherRank(key, value)
+    with pytest.raises(
+        ConfigError, match=f"ranks differ in {key}: .* at rank 0, {value} at rank 1; {remedy}"
+    ):
+        check_alike(group, load(None, ()), exact=False)
+    check_alike(OtherRank("nothing", 0), load(None, ()), exact=False)  # type: ignore[arg-type]

@@ -85,10 +85,11 @@ class GrpcTransport(Membership):
                 # Each one that comes, unless hundreds come at once.
                 if missing != told and (len(missing) < _MANY or time.monotonic() - when > _TELL):
                     told, when = missing, time.monotonic()
+                    where = " of this rank" if self.homes.world > 1 else ""
                     self.note(
                         f"{there} clients of at least {everybody} are there"
                         if self.policy.elastic
-                        else f"waiting for {self._list(missing)} of {len(own)}"
+                        else f"waiting for {self._list(missing)} of {len(own)}{where}"
                     )
                 self._wait()
 
