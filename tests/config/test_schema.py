@@ -43,7 +43,7 @@ def test_overrides_win_over_the_file(tmp_path: Path) -> None:
         (["train.lr=0"], ["train.lr: expected greater than 0, not 0"]),
         (["train.lr=nan"], ["train.lr: expected a finite number, not nan"]),
         (["train.clients=true"], ["train.clients: expected a valid integer, not True"]),
-        (["train.mode=paralel"], ["train.mode: expected 'parallel', 'sequential', 'relay' or 'u-shaped'"]),
+        (["train.mode=paralel"], ["train.mode: expected 'parallel', 'sequential', 'relay', 'u-shaped' or 'async'"]),
         (["codec.up=mss"], ["codec.up: there is no codec 'mss' (did you mean 'ms'?)"]),
         (["codec.down=ms:bits=99"], ["codec.down: ms: bits=99 is not allowed"]),
         (["link.spec=fast"], ["link.spec: 'fast' in the link"]),
