@@ -3,7 +3,7 @@
 from cutlayer.training import checkpoint
 from cutlayer.training.load_run import open_run
 
-ASYNC = ["train.mode=async", "train.buffer=2", "train.checkpoint_every=2", "train.epochs=2"]
+ASYNC = ["train.mode=async", "train.buffer=2", "train.checkpoint_every=2", "train.epochs=4"]
 
 
 def test_deaths_of_a_client_and_of_the_server_lose_no_batch(cluster, network) -> None:
@@ -19,7 +19,8 @@ def test_deaths_of_a_client_and_of_the_server_lose_no_batch(cluster, network) ->
         lambda: any(max(r.get("staleness", [0])) > 1 for r in cluster.records()), "a stale gradient"
     )
     server.kill()
-    server = cluster.serve(*ASYNC, flags=(*flags, "--resume"))
+    # All have to be there before it goes on, or those who are late would find that it is over.
+    server = cluster.serve(*ASYNC, flags=(*flags, "--resume", "--quorum", "3"))
     assert server.wait() == 0, server.text
     assert [client.wait() for client in clients] == [0, 0, 0], [client.text for client in clients]
     steps = [r for r in cluster.records() if r["kind"] == "step"]
