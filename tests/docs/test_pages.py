@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -141,9 +142,14 @@ def commands(text: str) -> list[list[str]]:
     return [line[1:] for line in split if "COMMAND" not in line]
 
 
+@cache
+def program_commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def refuse(command: list[str]) -> str | None:
     """What is wrong with the flags of a command; nothing is run."""
-    group: Any = typer.main.get_command(app)
+    group = program_commands()
     # What stands behind these is the shell's.
     ends = [command.index(word) for word in ("&", ";", ">", "|", "done") if word in command]
     words = command[: min(ends, default=len(command))]
