@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ import pytest
 import typer.main
 
 from cutlayer.cli import app
+from website import command_reference
 from website.pages import FILE, KNOWN, ROOT, RUN, USES_RUN, VARIES, Block, blocks, indented, pages
+from website.stage import TOP
 
 PAGES = [ROOT / "README.md", *pages()]
 SEPARATOR = "\x1e\n"
@@ -114,7 +117,7 @@ def test_code_of_page_runs_and_prints_what_it_says(
             assert output == block.output, f"{name(page)}, the block at line {block.line + 1}"
 
 
-@pytest.mark.parametrize("page", pages(), ids=name)
+@pytest.mark.parametrize("page", [*(ROOT / top for top in TOP), *pages()], ids=name)
 def test_every_block_runs_or_says_why_not(page: Path) -> None:
     text = page.read_text("utf-8")
     assert not indented(text), (
@@ -139,10 +142,17 @@ def commands(text: str) -> list[list[str]]:
     return [line[1:] for line in split if "COMMAND" not in line]
 
 
+@cache
+def program_commands() -> Any:
+    return typer.main.get_command(app)
+
+
 def refuse(command: list[str]) -> str | None:
     """What is wrong with the flags of a command; nothing is run."""
-    group: Any = typer.main.get_command(app)
-    words = [word for word in command if word not in ("&", ";", "done")]
+    group = program_commands()
+    # What stands behind these is the shell's.
+    ends = [command.index(word) for word in ("&", ";", ">", "|", "done") if word in command]
+    words = command[: min(ends, default=len(command))]
     context = None
     try:
         while True:
@@ -161,6 +171,13 @@ def test_commands_have_only_flags_that_exist(page: Path) -> None:
     scripts += re.findall(r"(?:^    .*\n)+", text, re.MULTILINE) if page.name == "README.md" else []
     wrong = [refuse(command) for script in scripts for command in commands(script)]
     assert not [said for said in wrong if said], f"{name(page)}: {wrong}"
+
+
+def test_examples_of_the_help_have_only_flags_that_exist() -> None:
+    scripts = [block.code for block in blocks(command_reference.page())]
+    assert len(scripts) > 15
+    wrong = [refuse(command) for script in scripts for command in commands(script)]
+    assert not [said for said in wrong if said], wrong
 
 
 def test_a_wrong_flag_is_found() -> None:
