@@ -51,7 +51,7 @@ def cells(request: Request) -> list[Cell]:
                 spec = ROWS.get(label) or asked[label]
                 key = f"{runs.recipe}/{runs.cut}/{label}/{seed}"
                 found.append(Cell(key, run, {**where, "spec": spec}))
-                tested = ROWS if label == "none" and seed == request.seed else {}
+                tested = ROWS if label == "none" and runs.tested else {}
                 last += [
                     Cell(f"{key}/{other}", test, {**where, "spec": under})
                     for other, under in tested.items()
