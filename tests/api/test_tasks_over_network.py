@@ -46,6 +46,11 @@ def two_inputs(nets: Any) -> tuple[nn.Module, str, Any, Tensor, str]:
     return nets.TwoInputs(1), "mix", (ids, values), ids[:, 0] + values[:, 0], "mse"
 
 
+def named_inputs(nets: Any) -> tuple[nn.Module, str, Any, Tensor, str]:
+    model, at, (ids, values), targets, metric = two_inputs(nets)
+    return model, at, {"ids": ids, "values": values}, targets, metric
+
+
 def attention_mask(nets: Any) -> tuple[nn.Module, str, Any, Tensor, str]:
     pytest.importorskip("transformers", reason="needs the extra `hf`: pip install 'cutlayer[hf]'")
     ids = 1 + torch.arange(360).reshape(60, 6) % 7
@@ -60,7 +65,7 @@ def chosen(inputs: Any, rows: slice) -> Any:
     return tuple(tensor[rows] for tensor in inputs) if isinstance(inputs, tuple) else inputs[rows]
 
 
-@pytest.mark.parametrize("make", [table, labels, masks, text, two_inputs, attention_mask])
+@pytest.mark.parametrize("make", [table, labels, masks, text, two_inputs, named_inputs, attention_mask])
 def test_the_same_bits_as_in_one_process(
     make: Callable[[Any], Any], several_nets: Any, over_network: Callable[..., cutlayer.Result]
 ) -> None:

@@ -101,8 +101,9 @@ def _told(row: Row, found: PairedComparison | None) -> list[object]:
     start: list[object] = [row.model, row.cut, row.label, row.bits, len(runs)]
     start += [fmean(losses), min(losses), max(losses)]
     # Scores have the opposite sign of losses.
-    ends = [None] * 3 if found is None else [-found.difference.mean, -found.difference.high]
-    ends += [] if found is None else [-found.difference.low]
+    ends: list[float | None] = [None] * 3
+    if found is not None:
+        ends = [-found.difference.mean, -found.difference.high, -found.difference.low]
     metric = next(iter(runs[0]["metrics"]))
     return [
         *start,

@@ -113,22 +113,25 @@ class Runs:
     cut: str
     rows: tuple[str, ...]
     seeds: tuple[int, ...] = (0,)
+    tested: bool = False
+    """Whether weights that were trained without compression are tested with all codecs, too."""
 
 
 #: The most important runs first, so that an experiment that is stopped has these.
 PLANS: dict[Scale, tuple[Runs, ...]] = {
     Scale.SMOKE: (
-        Runs("gpt", "block1", DECISIVE, (0, 1)),
+        Runs("gpt", "block1", DECISIVE, tested=True),
+        Runs("gpt", "block1", DECISIVE, (1,)),
         Runs("gpt", "block1", ("QU(4)",)),
         Runs("vit", "block1", DECISIVE),
     ),
     Scale.LAPTOP: (
-        Runs("gpt", "block1", DECISIVE),
+        Runs("gpt", "block1", DECISIVE, tested=True),
         Runs("vit", "block1", DECISIVE),
-        Runs("gpt", "block2", DECISIVE),
+        Runs("gpt", "block2", DECISIVE, tested=True),
         Runs("gpt", "block1", DECISIVE, (1, 2)),
         Runs("gpt", "block1", OTHERS),
-        Runs("vit", "block1", OTHERS),
+        Runs("vit", "block1", ("QU(4)", "EMS(3)", "EMS(1)")),
     ),
 }
 # The paper has no transformers: a larger scale is the same.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from cutlayer.files import write_atomically
 from cutlayer.protocol.build import prepare_data
 from cutlayer.reproduce.cell_records import Record
@@ -12,6 +14,7 @@ from cutlayer.reproduce.experiment import Cell, Request
 from cutlayer.reproduce.policies import OURS, added
 from cutlayer.reproduce.transformers.findings import conclude
 from cutlayer.reproduce.transformers.recipes import PLANS, RECIPES, ROWS, SMOKE_TEXT, Recipe, Runs, config
+from cutlayer.split.tensors import call, raw_bytes
 from cutlayer.training import load_run, records
 from cutlayer.training.progress_bar import ProgressBar
 from cutlayer.training.train import train
@@ -48,7 +51,7 @@ def cells(request: Request) -> list[Cell]:
                 spec = ROWS.get(label) or asked[label]
                 key = f"{runs.recipe}/{runs.cut}/{label}/{seed}"
                 found.append(Cell(key, run, {**where, "spec": spec}))
-                tested = ROWS if label == "none" else {}
+                tested = ROWS if label == "none" and runs.tested else {}
                 last += [
                     Cell(f"{key}/{other}", test, {**where, "spec": under})
                     for other, under in tested.items()
@@ -89,5 +92,13 @@ def test(request: Request, recipe: Recipe, at: str, spec: str, seed: int) -> Rec
         trained.output.dir, "last", changed, prepare_data(changed), warn=lambda text: None
     )
     scored = restored.evaluate()
-    sent, raw = scored.bytes["up/smashed"], scored.raw_bytes["up/smashed"]
-    return {"loss": scored.loss, "metrics": scored.metrics, "bits": 32 * sent / raw}
+    opened = load_run.open_run(trained.output.dir)
+    data = opened.data_spec
+    with torch.no_grad():
+        one = call(opened.parts[0], data.preprocess().test(data.form.zeros(1)[0]))
+    raw = raw_bytes(one) * scored.samples
+    return {
+        "loss": scored.loss,
+        "metrics": scored.metrics,
+        "bits": 32 * scored.bytes["up/smashed"] / raw,
+    }
