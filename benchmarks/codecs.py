@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from two_builds import compare  # type: ignore[import-not-found]
+from two_builds import Pair  # type: ignore[import-not-found]
 
 import cutlayer
 from cutlayer.codecs.kernels import dispatch as kernels
@@ -149,17 +149,17 @@ def against(tree: Path, isa: str | None, rounds: int) -> dict[str, Any]:
     """This tree and another one: 67 MB, and what clients send."""
     sizes = {"67 MB": (1024, *SAMPLE)}
     sizes |= {f"{n} x {cut}": (n, *shape) for cut, shape in CUTS.items() for n in (1, 16)}
-    result = {}
-    for name, shape in sizes.items():
-        specs = (*TARGETS, *OTHERS) if name == "67 MB" else tuple(TARGETS)
-        rows = result[name] = compare(tree, isa, shape, specs, rounds)
-        print(f"\n{name}: times as fast as before (microseconds now; share of memcpy's speed)")
-        for spec, row in rows.items():
-            told = (
-                f"{row[way]['gain']:8.2f}  ({row[way]['microseconds']:.0f}; {row[way]['of_memcpy']:.2f})"
-                for way in ("encode", "decode")
-            )
-            print(f"{spec:40}" + "".join(f"{text:30}" for text in told), flush=True)
+    result: dict[str, Any] = {name: {} for name in sizes}
+    with Pair(tree, isa) as pair:
+        for name, shape in sizes.items():
+            print(f"\n{name}: times as fast as before (microseconds now; share of memcpy's speed)")
+            for spec in (*TARGETS, *OTHERS) if name == "67 MB" else TARGETS:
+                row = result[name][spec] = pair.compare(shape, spec, rounds)
+                told = (
+                    f"{row[way]['gain']:8.2f}  ({row[way]['microseconds']:.0f}; {row[way]['of_memcpy']:.2f})"
+                    for way in ("encode", "decode")
+                )
+                print(f"{spec:40}" + "".join(f"{text:30}" for text in told), flush=True)
     return result
 
 

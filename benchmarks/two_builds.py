@@ -17,21 +17,15 @@ HERE = Path(__file__).parents[1]
 # What runs in each tree. It uses only what every tree has.
 WORKER = """
 import json, sys, time
-import numpy as np
 import torch
 import cutlayer
 from cutlayer import _native
 torch.set_num_threads(1)
-isa, shape, specs = json.loads(sys.argv[1])
+isa = json.loads(sys.argv[1])
 if not _native.force_instruction_set(isa):
     sys.exit(f"no instruction set {isa} here; there is {_native.instruction_set()}")
-x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).relu_()
-codecs = [cutlayer.codec(spec) for spec in specs]
-frames = [codec.encode(x) for codec in codecs]
-out, copy = torch.empty_like(x), torch.empty_like(x)
-calls = max(1, min(200, (1 << 22) // x.numel()))
 
-def seconds(work):
+def seconds(work, calls):
     best = float("inf")
     for _ in range(5):
         started = time.perf_counter()
@@ -41,13 +35,19 @@ def seconds(work):
     return best
 
 print(json.dumps([cutlayer.__file__, _native.instruction_set()]), flush=True)
+last = None
 for line in sys.stdin:
-    which = int(line)
-    codec, frame = codecs[which], frames[which]
+    shape, spec = json.loads(line)
+    if shape != last:
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0)).relu_()
+        out, copy, last = torch.empty_like(x), torch.empty_like(x), shape
+        calls = max(1, min(200, (1 << 22) // x.numel()))
+    codec = cutlayer.codec(spec)
+    frame = codec.encode(x)
     print(json.dumps([
-        seconds(lambda: codec.encode(x)),
-        seconds(lambda: cutlayer.decode(frame, out=out)),
-        seconds(lambda: copy.copy_(x)),
+        seconds(lambda: codec.encode(x), calls),
+        seconds(lambda: cutlayer.decode(frame, out=out), calls),
+        seconds(lambda: copy.copy_(x), calls),
     ]), flush=True)
 """
 
@@ -55,10 +55,10 @@ for line in sys.stdin:
 class Worker:
     """A process that measures one tree when it is asked."""
 
-    def __init__(self, tree: Path, isa: str | None, shape: Sequence[int], specs: Sequence[str]) -> None:
+    def __init__(self, tree: Path, isa: str | None) -> None:
         source = tree.resolve() / "src"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", WORKER, json.dumps([isa, list(shape), list(specs)])],
+            [sys.executable, "-c", WORKER, json.dumps(isa)],
             env={**os.environ, "PYTHONPATH": str(source)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -68,18 +68,16 @@ class Worker:
         if not Path(where).is_relative_to(source):
             raise SystemExit(f"{tree} has no package of its own: {where} was imported instead")
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """End the process."""
         assert self._process.stdin
         self._process.stdin.close()
         self._process.wait()
 
-    def measure(self, which: int) -> tuple[float, float, float]:
+    def measure(self, shape: Sequence[int], spec: str) -> tuple[float, float, float]:
         """Seconds that encode, decode and memcpy take."""
         assert self._process.stdin
-        self._process.stdin.write(f"{which}\n")
+        self._process.stdin.write(f"{json.dumps([list(shape), spec])}\n")
         self._process.stdin.flush()
         encode, decode, copy = self._answer()
         return encode, decode, copy
@@ -92,27 +90,33 @@ class Worker:
         return json.loads(line)
 
 
-def compare(
-    before: Path, isa: str | None, shape: Sequence[int], specs: Sequence[str], rounds: int
-) -> dict[str, Any]:
-    """How many times as fast as `before` this tree is: medians over the rounds, lowest and highest."""
-    result: dict[str, Any] = {}
-    with Worker(before, isa, shape, specs) as old, Worker(HERE, isa, shape, specs) as new:
-        if old.isa != new.isa:
-            raise SystemExit(f"{old.isa} there and {new.isa} here: give both one with --isa")
-        for which, spec in enumerate(specs):
-            turns = [(old.measure(which), new.measure(which)) for _ in range(rounds)]
-            row: dict[str, Any] = {}
-            for i, name in enumerate(("encode", "decode")):
-                gains = sorted(a[i] / b[i] for a, b in turns)
-                seconds = min(b[i] for _, b in turns)
-                row[name] = {
-                    "gain": gains[rounds // 2],
-                    "low": gains[0],
-                    "high": gains[-1],
-                    "microseconds_before": min(a[i] for a, _ in turns) * 1e6,
-                    "microseconds": seconds * 1e6,
-                    "of_memcpy": sorted(b[2] / b[i] for _, b in turns)[rounds // 2],
-                }
-            result[spec] = row
-    return result
+class Pair:
+    """This tree and another one, before it."""
+
+    def __init__(self, before: Path, isa: str | None) -> None:
+        self._old, self._new = Worker(before, isa), Worker(HERE, isa)
+        if self._old.isa != self._new.isa:
+            raise SystemExit(f"{self._old.isa} there and {self._new.isa} here: give both one with --isa")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._old.close()
+        self._new.close()
+
+    def compare(self, shape: Sequence[int], spec: str, rounds: int) -> dict[str, Any]:
+        """How many times as fast as before: medians over the rounds, the lowest and the highest."""
+        turns = [(self._old.measure(shape, spec), self._new.measure(shape, spec)) for _ in range(rounds)]
+        row: dict[str, Any] = {}
+        for i, name in enumerate(("encode", "decode")):
+            gains = sorted(a[i] / b[i] for a, b in turns)
+            row[name] = {
+                "gain": gains[rounds // 2],
+                "low": gains[0],
+                "high": gains[-1],
+                "microseconds_before": min(a[i] for a, _ in turns) * 1e6,
+                "microseconds": min(b[i] for _, b in turns) * 1e6,
+                "of_memcpy": sorted(b[2] / b[i] for _, b in turns)[rounds // 2],
+            }
+        return row
