@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ems/dct_section.hpp"
+#include "ems/kernels.hpp"
 
 namespace cutlayer {
 namespace {
@@ -98,18 +99,15 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
     }
   }
   Matrix covariance(channels * channels);
+  constexpr size_t kPart = 512;  // of all channels, so that these stay in the cache
+  for (size_t k = 0; k < 3 * n; k += kPart)
+    for (size_t i = 0; i < channels; ++i)
+      for (size_t j = 0; j <= i; ++j) {
+        const double *a = features.data() + i * 3 * n + k, *b = features.data() + j * 3 * n + k;
+        covariance[i * channels + j] += ems_kernels().dot(a, b, std::min(kPart, 3 * n - k));
+      }
   for (size_t i = 0; i < channels; ++i)
-    for (size_t j = 0; j <= i; ++j) {
-      const double *a = features.data() + i * 3 * n, *b = features.data() + j * 3 * n;
-      double sums[8] = {};
-      size_t k = 0;
-      for (; k + 8 <= 3 * n; k += 8)
-        for (size_t l = 0; l < 8; ++l) sums[l] += a[k + l] * b[k + l];
-      for (; k < 3 * n; ++k) sums[0] += a[k] * b[k];
-      double total = 0;
-      for (double sum : sums) total += sum;
-      covariance[i * channels + j] = covariance[j * channels + i] = total;
-    }
+    for (size_t j = 0; j < i; ++j) covariance[j * channels + i] = covariance[i * channels + j];
   const Matrix axes = eigenvectors(covariance, channels);
   std::vector<int16_t> found(channels * channels);
   for (size_t i = 0; i < found.size(); ++i)
