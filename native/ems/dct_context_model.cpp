@@ -46,15 +46,18 @@ void add_moments(const std::vector<uint8_t>& levels, const SectionShape& shape, 
   const uint8_t* own = levels.data() + channel * positions;
   const auto row = [&](size_t f) { return features.data() + f * positions; };
   std::fill(features.begin(), features.end(), uint8_t(0));
-  for (size_t at = 0; at < positions; at += area)
-    for (size_t y = 0; y < shape.height; ++y)
-      for (size_t i = at + y * width, x = 0; x < width; ++x, ++i) {
-        if (x) row(0)[i] = own[i - 1];
-        if (!y) continue;
-        row(1)[i] = own[i - width];
-        if (x) row(2)[i] = own[i - width - 1];
-        if (x + 1 < width) row(3)[i] = own[i - width + 1];
-      }
+  // Shifted copies of all planes; what comes from another row or plane is then set to 0.
+  std::memcpy(row(0) + 1, own, positions - 1);
+  if (shape.height > 1) {
+    std::memcpy(row(1) + width, own, positions - width);
+    std::memcpy(row(2) + width + 1, own, positions - width - 1);
+    std::memcpy(row(3) + width, own + 1, positions - width);
+  }
+  for (size_t at = 0; at < positions; at += width) {
+    row(0)[at] = row(2)[at] = row(3)[at + width - 1] = 0;
+    if (at % area == 0)
+      for (size_t f = 1; f < 4; ++f) std::memset(row(f) + at, 0, width);
+  }
   for (size_t j = 0; j < 4; ++j)
     if (channel >= kParents[j]) std::memcpy(row(4 + j), own - kParents[j] * positions, positions);
   std::memcpy(row(kFeatures), own, positions);

@@ -13,6 +13,7 @@ constexpr size_t kPositions = size_t(1) << 14;  // that a rotation is fitted to
 constexpr int kSweeps = 6;
 constexpr double kTolerance = 1e-6;
 constexpr double kUnit = 32768;
+constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: a sum with it has no fraction
 
 using Matrix = std::vector<double>;  // square
 
@@ -90,7 +91,8 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
     for (size_t s = 0; s < samples; ++s) {
       const float* plane = x + (s * channels + c) * area;
       for (size_t i = 0; i < last; i += stride, ++to) {
-        const auto at = [&](size_t j) { return std::nearbyint(double(plane[j]) * scale); };
+        // To the nearest integer, ties to even, without a call.
+        const auto at = [&](size_t j) { return (double(plane[j]) * scale + kRound) - kRound; };
         const double here = at(i);
         to[0] = here;
         to[n] = 3 * (at(i + 1) - here);
