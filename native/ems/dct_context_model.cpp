@@ -1,5 +1,6 @@
 // The context model of DCT coefficients, in the same arithmetic as entropy/dct_context_model.py.
 #include <cmath>
+#include <cstring>
 
 #include "ems/dct_section.hpp"
 #include "ems/padded_planes.hpp"
@@ -22,34 +23,52 @@ struct Moments {
 
 int8_t rounded(double weight) { return int8_t(std::min(127.0, std::max(-127.0, std::nearbyint(weight * 32)))); }
 
-// Sums over the planes of one channel in every `stride`-th sample. Features: left, above, above left, above right, the
-// parents, and last the level itself. Most levels are 0, and add nothing.
-void add_moments(const uint8_t* levels, const SectionShape& shape, size_t channel, size_t stride, unsigned shift,
-                 Moments& m) {
-  const size_t height = shape.height, width = shape.width, area = height * width;
-  for (size_t s = 0; s < shape.d / shape.sample(); s += stride) {
-    const uint8_t* plane = levels + s * shape.sample() + channel * area;
-    for (size_t y = 0; y < height; ++y)
-      for (size_t x = 0; x < width; ++x) {
-        const uint8_t* at = plane + y * width + x;
-        int32_t f[kFeatures + 1] = {};
-        if (x) f[0] = at[-1];
-        if (y) {
-          f[1] = *(at - width);
-          if (x) f[2] = *(at - width - 1);
-          if (x + 1 < width) f[3] = *(at - width + 1);
-        }
-        for (size_t j = 0; j < 4; ++j)
-          if (channel >= kParents[j]) f[4 + j] = *(at - kParents[j] * area);
-        f[kFeatures] = *at;
-        if (!(f[0] | f[1] | f[2] | f[3] | f[4] | f[5] | f[6] | f[7] | f[8])) continue;
-        for (size_t i = 0; i <= kFeatures; ++i) {
-          f[i] >>= shift;
-          m.sums[i] += f[i];
-          if (f[i])
-            for (size_t j = 0; j <= i; ++j) m.products[i][j] += f[i] * (f[j]);
-        }
-      }
+// The levels of all channels, each with its planes one after the other: (channels, positions).
+std::vector<uint8_t> by_channel(const uint8_t* levels, const SectionShape& shape, size_t stride, size_t positions,
+                                unsigned shift) {
+  const size_t area = shape.height * shape.width;
+  std::vector<uint8_t> out(shape.channels * positions);
+  uint8_t* to = out.data();
+  for (size_t s = 0; s < shape.d / shape.sample(); s += stride, to += area)
+    with_width(area, [&](auto copy) {
+      for (size_t c = 0; c < shape.channels; ++c) copy(to + c * positions, levels + s * shape.sample() + c * area);
+    });
+  if (shift)
+    for (auto& level : out) level = uint8_t(level >> shift);
+  return out;
+}
+
+// Moments of one channel. Features: left, above, above left, above right, the parents, and last the level itself.
+void add_moments(const std::vector<uint8_t>& levels, const SectionShape& shape, size_t channel, size_t positions,
+                 std::vector<uint8_t>& features, Moments& m) {
+  constexpr size_t rows = kFeatures + 1;
+  const size_t width = shape.width, area = shape.height * width;
+  const uint8_t* own = levels.data() + channel * positions;
+  const auto row = [&](size_t f) { return features.data() + f * positions; };
+  std::fill(features.begin(), features.end(), uint8_t(0));
+  // Shifted copies of all planes; what comes from another row or plane is then set to 0.
+  std::memcpy(row(0) + 1, own, positions - 1);
+  if (shape.height > 1) {
+    std::memcpy(row(1) + width, own, positions - width);
+    std::memcpy(row(2) + width + 1, own, positions - width - 1);
+    std::memcpy(row(3) + width, own + 1, positions - width);
+  }
+  for (size_t at = 0; at < positions; at += width) {
+    row(0)[at] = row(2)[at] = row(3)[at + width - 1] = 0;
+    if (at % area == 0)
+      for (size_t f = 1; f < 4; ++f) std::memset(row(f) + at, 0, width);
+  }
+  for (size_t j = 0; j < 4; ++j)
+    if (channel >= kParents[j]) std::memcpy(row(4 + j), own - kParents[j] * positions, positions);
+  std::memcpy(row(kFeatures), own, positions);
+  for (size_t f = 0; f < rows; ++f) {
+    uint32_t found[5];
+    for (size_t part = 0; part < rows; part += 4) {  // rows 0 to 4, and 4 to 8
+      if (part + 5 > rows) break;
+      ems_kernels().dots5(row(part), row(f), positions, found);
+      for (size_t g = 0; g < 5; ++g) m.products[f][part + g] = found[g];
+    }
+    for (size_t i = 0; i < positions; ++i) m.sums[f] += row(f)[i];
   }
 }
 
@@ -93,17 +112,29 @@ OwnModel fit_dct_model(const uint8_t* levels, const SectionShape& shape, unsigne
                        int threads) {
   const size_t channels = shape.channels, whole = shape.d / shape.sample();
   const size_t stride = std::max<size_t>(1, whole * shape.sample() / kFitElements);
-  const double positions = double((whole + stride - 1) / stride * shape.height * shape.width);
+  const size_t many = (whole + stride - 1) / stride * shape.height * shape.width;
+  const double positions = double(many);
   const unsigned shift = unsigned(std::max(0, int(bit_length(n_levels)) - 5));
   std::vector<Moments> moments(channels);
-  parallel(threads, channels, [&](size_t c) { add_moments(levels, shape, c, stride, shift, moments[c]); });
+  const std::vector<uint8_t> sorted = by_channel(levels, shape, stride, many, shift);
+  std::vector<char> any(channels);  // whether a channel has a level above 0
+  for (size_t c = 0; c < channels; ++c)
+    any[c] = ems_kernels().count(sorted.data() + c * many, many, 0) < many;
+  constexpr size_t kRun = 64;
+  parallel(threads, (channels + kRun - 1) / kRun, [&](size_t r) {
+    std::vector<uint8_t> features((kFeatures + 1) * many);
+    for (size_t c = r * kRun; c < std::min(channels, (r + 1) * kRun); ++c) {
+      bool some = any[c];
+      for (size_t back : kParents) some |= c >= back && any[c - back];
+      if (some) add_moments(sorted, shape, c, many, features, moments[c]);  // else all are 0
+    }
+  });
   constexpr size_t n = kFeatures;
   double pooled[n + 1][n + 1] = {};
   for (size_t c = 0; c < channels; ++c) {
     const Moments& m = moments[c];
     const auto centred = [&](size_t i, size_t j) {
-      const int64_t product = i >= j ? m.products[i][j] : m.products[j][i];
-      return double(product) - double(m.sums[i]) * double(m.sums[j]) / positions;
+      return double(m.products[i][j]) - double(m.sums[i]) * double(m.sums[j]) / positions;
     };
     // Normalised by its variance, each channel counts about equally.
     const double variance = centred(n, n) + kMinVariance * positions;

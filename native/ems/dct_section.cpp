@@ -45,8 +45,8 @@ struct Transformed {
   explicit Transformed(const SectionTask& task) : task(task) {
     const SectionShape& shape = task.shape;
     const auto range = std::minmax_element(task.x, task.x + shape.d);
-    lowest = *range.first;
-    highest = *range.second;
+    lowest = *range.first + 0.0f;  // -0 becomes 0
+    highest = *range.second + 0.0f;
     const double largest = std::max(std::fabs(double(lowest)), std::fabs(double(highest)));
     rotation = channel_rotation(task.x, shape, largest > 0 ? largest : 1.0);
     const size_t channels = shape.channels;

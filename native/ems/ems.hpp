@@ -96,7 +96,7 @@ void ems_fit_weights(const uint8_t* levels, const SectionShape& shape, const Fit
 // The context (quantized prediction) of each element, if all rows are counted; and the histogram of levels by context.
 void ems_contexts(const uint8_t* levels, const SectionShape& shape, Rows rows, const ContextModel& model,
                   unsigned n_levels, uint8_t* out, int64_t* histogram, int threads);
-// By activity and level, the number of elements and the sum of their magnitudes; and the sum of all squares.
+// By activity and level, the number of elements and the sum of their magnitudes; and the sum of all squares, unless null.
 void ems_level_sums(const float* x, const uint8_t* levels, const SectionShape& shape, Rows rows, float scale,
                     unsigned n_levels, size_t activities, int64_t* out, int64_t* squares, int threads);
 // The squared error with the reconstruction points `table`, activities x (n_levels + 1); -1 for top values.

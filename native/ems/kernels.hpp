@@ -52,11 +52,12 @@ struct EncoderSymbol {
   uint16_t frequency, before;
 };
 
-// All symbols by class and level, in three forms: for one lane at a time; packed (before << 16 | frequency) for
-// gathers; and as words in whole rounds for permutations.
+// All symbols by class and level, in several forms: for one lane at a time; packed (before << 16 | frequency) for gathers,
+// and the same by context and level; and as words in whole rounds for permutations.
 struct EncoderTables {
+  size_t levels;  // symbols of a class
   std::vector<EncoderSymbol> symbols;
-  std::vector<uint32_t> packed;
+  std::vector<uint32_t> packed, by_context;
   std::vector<uint16_t> frequency, before;
   uint16_t base[kPredictions];  // where the symbols of each prediction's class begin
 };
@@ -93,6 +94,8 @@ struct EmsKernels {
   // Dot products of five rows with one. Integers below 32, n < 2^22.
   void (*dots5)(const uint8_t* a, const uint8_t* b, size_t n, uint32_t* out);
   double (*energy)(const float* x, size_t n);
+  // A dot product of integers, exact in any order.
+  double (*dot)(const double* a, const double* b, size_t n);
   size_t (*count)(const uint8_t* p, size_t n, uint8_t value);
   // n predictions from padded levels; `up` is the pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
@@ -106,10 +109,10 @@ struct EmsKernels {
   // Elements from planes, by activity and level; elements from levels alone. Elements are never padded.
   void (*dequantize)(const LevelPlanes& planes, const ReconstructionTable& table, float* out);
   void (*dequantize_levels)(const uint8_t* levels, size_t n, const ReconstructionTable& table, float* out);
-  // Counts and sums of magnitudes by activity and level; and squared differences of magnitudes from a table, except
+  // Counts and sums of magnitudes by activity and level, and their squares unless null; and squared differences of magnitudes from a table, except
   // where that is -1 (top values).
   void (*level_sums)(const LevelPlanes& planes, const uint8_t* levels, const float* x, float scale, uint64_t* sums,
-                     size_t bins, uint64_t& squares);
+                     size_t bins, uint64_t* squares);
   uint64_t (*squared_differences)(const LevelPlanes& planes, const float* x, float scale,
                                   const std::vector<int16_t>& table);
   // Whether up to kMaxComparedSymbols symbols are found by comparison with bounds, without slots.

@@ -31,7 +31,9 @@ void for_samples(const SectionShape& shape, int threads, F f) {
 // f(copy) with a function that copies a row. For usual widths the size is a constant, and the copy one instruction.
 template <class F>
 void with_width(size_t width, F f) {
-  if (width == 4) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 4); });
+  if (width == 1) f([](uint8_t* to, const uint8_t* from) { *to = *from; });
+  else if (width == 2) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 2); });
+  else if (width == 4) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 4); });
   else if (width == 8) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 8); });
   else if (width == 16) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 16); });
   else if (width == 32) f([](uint8_t* to, const uint8_t* from) { std::memcpy(to, from, 32); });
@@ -57,7 +59,7 @@ struct PaddedPlanes {
   // How many samples to handle together, so that calls on small planes pay.
   static size_t together(const SectionShape& shape) {
     const size_t enough = 256 / (shape.height * shape.width);
-    const size_t fitting = (size_t(1) << 17) / (shape.channels * (shape.height + 1) * shape.pitch());
+    const size_t fitting = (size_t(1) << 19) / (shape.channels * (shape.height + 1) * shape.pitch());
     return std::max<size_t>(1, std::min(enough, fitting));
   }
   uint8_t* plane(size_t c, size_t s = 0) { return buffer.data() + c * channel + s * step + shape.pitch() + 1; }

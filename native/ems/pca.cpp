@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "ems/dct_section.hpp"
+#include "ems/kernels.hpp"
 
 namespace cutlayer {
 namespace {
@@ -12,6 +13,7 @@ constexpr size_t kPositions = size_t(1) << 14;  // that a rotation is fitted to
 constexpr int kSweeps = 6;
 constexpr double kTolerance = 1e-6;
 constexpr double kUnit = 32768;
+constexpr double kRound = 6755399441055744.0;  // 1.5 * 2^52: a sum with it has no fraction
 
 using Matrix = std::vector<double>;  // square
 
@@ -89,7 +91,8 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
     for (size_t s = 0; s < samples; ++s) {
       const float* plane = x + (s * channels + c) * area;
       for (size_t i = 0; i < last; i += stride, ++to) {
-        const auto at = [&](size_t j) { return std::nearbyint(double(plane[j]) * scale); };
+        // To the nearest integer, ties to even, without a call.
+        const auto at = [&](size_t j) { return (double(plane[j]) * scale + kRound) - kRound; };
         const double here = at(i);
         to[0] = here;
         to[n] = 3 * (at(i + 1) - here);
@@ -98,18 +101,15 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
     }
   }
   Matrix covariance(channels * channels);
+  constexpr size_t kPart = 512;  // of all channels, so that these stay in the cache
+  for (size_t k = 0; k < 3 * n; k += kPart)
+    for (size_t i = 0; i < channels; ++i)
+      for (size_t j = 0; j <= i; ++j) {
+        const double *a = features.data() + i * 3 * n + k, *b = features.data() + j * 3 * n + k;
+        covariance[i * channels + j] += ems_kernels().dot(a, b, std::min(kPart, 3 * n - k));
+      }
   for (size_t i = 0; i < channels; ++i)
-    for (size_t j = 0; j <= i; ++j) {
-      const double *a = features.data() + i * 3 * n, *b = features.data() + j * 3 * n;
-      double sums[8] = {};
-      size_t k = 0;
-      for (; k + 8 <= 3 * n; k += 8)
-        for (size_t l = 0; l < 8; ++l) sums[l] += a[k + l] * b[k + l];
-      for (; k < 3 * n; ++k) sums[0] += a[k] * b[k];
-      double total = 0;
-      for (double sum : sums) total += sum;
-      covariance[i * channels + j] = covariance[j * channels + i] = total;
-    }
+    for (size_t j = 0; j < i; ++j) covariance[j * channels + i] = covariance[i * channels + j];
   const Matrix axes = eigenvectors(covariance, channels);
   std::vector<int16_t> found(channels * channels);
   for (size_t i = 0; i < found.size(); ++i)

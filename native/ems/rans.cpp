@@ -10,6 +10,7 @@ namespace {
 
 EncoderTables code_of(const FrequencyTables& tables) {
   EncoderTables code;
+  code.levels = tables.symbols;
   for (size_t c = 0; c < tables.classes; ++c) {
     uint32_t before = 0;
     for (size_t s = 0; s < tables.symbols; ++s) {
@@ -25,8 +26,29 @@ EncoderTables code_of(const FrequencyTables& tables) {
   const size_t rounds = (code.frequency.size() + kLookupWords - 1) / kLookupWords;
   code.frequency.resize(rounds * kLookupWords);
   code.before.resize(rounds * kLookupWords);
-  for (size_t p = 0; p < kPredictions; ++p) code.base[p] = uint16_t(tables.class_of[p] * tables.symbols);
+  code.by_context.resize(kPredictions * tables.symbols);
+  for (size_t p = 0; p < kPredictions; ++p) {
+    code.base[p] = uint16_t(tables.class_of[p] * tables.symbols);
+    std::copy_n(code.packed.data() + code.base[p], tables.symbols, code.by_context.data() + p * tables.symbols);
+  }
   return code;
+}
+
+// A single lane of n elements, without tiles: its state stays in a register.
+uint16_t* encode_lane(const uint8_t* levels, const uint8_t* contexts, size_t n, const EncoderTables& code,
+                      uint32_t& state, uint16_t* word) {
+  uint32_t s = state;
+  for (size_t i = n; i-- > 0;) {
+    const EncoderSymbol& symbol = code.symbols[code.base[contexts[i]] + size_t(levels[i])];
+    if (s >= symbol.full && symbol.full) {
+      *--word = uint16_t(s);
+      s >>= 16;
+    }
+    const uint32_t q = uint32_t((static_cast<unsigned __int128>(uint64_t(s) * 2) * symbol.inverse) >> 64);
+    s += q * (kScale - symbol.frequency) + symbol.before;
+  }
+  state = s;
+  return word;
 }
 
 std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const SectionShape& shape,
@@ -42,8 +64,9 @@ std::string encode_block(const uint8_t* levels, const uint8_t* contexts, const S
   const std::unique_ptr<uint16_t[]> buffer(new uint16_t[kBefore + elements + 1]);
   uint16_t *const stop = buffer.get() + kBefore + elements + 1, *word = stop;
   const auto& kernel = ems_kernels();
+  if (lanes == 1) word = encode_lane(levels + first, contexts + first, elements, code, state[0], word);
   Tile tile;
-  for (size_t end = shape.lane; end > 0;) {
+  for (size_t end = lanes == 1 ? 0 : shape.lane; end > 0;) {
     const size_t start = (end - 1) / kTile * kTile, n = end - start;
     const size_t rest = last > start ? std::min(n, last - start) : 0, at = first + start;
     const size_t whole = rest == n ? lanes : lanes - 1;
@@ -191,13 +214,17 @@ bool decode_block(const uint8_t* in, size_t words, const SectionShape& shape, co
             return false;
           x += n;
         }
+        if (Stride == 1) {  // a single lane needs no tile
+          if (at < last) std::memcpy(out + first + at, here, std::min(shape.width, last - at));
+          continue;
+        }
         for (size_t x = 0; x < shape.width; ++x) {
           std::memcpy(tile[filled++], here + x * Stride, Stride);
           if (filled == kTile) flush();
         }
       }
     }
-  flush();
+  if (Stride > 1) flush();
   for (uint32_t s : b.state)
     if (s != kLowState) return false;
   return b.words == b.end;

@@ -245,13 +245,14 @@ Mask SectionWriter::make_mask(Quantized quantized, const Trial& of, const OwnMod
   return mask;
 }
 
-std::pair<Points, double> SectionWriter::points_of(double step, unsigned n_levels, const uint8_t* levels) {
+std::pair<Points, double> SectionWriter::points_of(double step, unsigned n_levels, const uint8_t* levels,
+                                                   bool with_error) {
   const Trial& of = task_.trial;
   const size_t kinds = activities(n_levels), bins = kinds * (n_levels + 1);
   std::vector<int64_t> sums(2 * bins);
   int64_t squared = 0;
-  ems_level_sums(trial_elements_, levels, of.shape, of.rows, scale(step), n_levels, kinds, sums.data(), &squared,
-                 threads_for(of.shape.d, task_.threads));
+  ems_level_sums(trial_elements_, levels, of.shape, of.rows, scale(step), n_levels, kinds, sums.data(),
+                 with_error ? &squared : nullptr, threads_for(of.shape.d, task_.threads));
   Points points{float(step), kinds, std::vector<int8_t>(kinds * n_levels)};
   int64_t left = squared;
   for (size_t a = 0; a < kinds; ++a)
@@ -272,16 +273,16 @@ std::pair<Points, double> SectionWriter::points_of(double step, unsigned n_level
 
 std::pair<Points, double> SectionWriter::fit_points_at(double step) {
   const Quantized found = quantize_subset(step, trial_elements_, task_.trial.shape.d);
-  return points_of(found.step, found.n_levels, found.levels.data());
+  return points_of(found.step, found.n_levels, found.levels.data(), true);
 }
 
 Points SectionWriter::fit_points(const Quantized& quantized) {
   const Trial& of = task_.trial;
-  if (!of.where) return points_of(quantized.step, quantized.n_levels, quantized.levels.data()).first;
+  if (!of.where) return points_of(quantized.step, quantized.n_levels, quantized.levels.data(), false).first;
   Buffer<uint8_t> some(of.shape.d);
   ems_gather_rows(quantized.levels.data(), 1, task_.shape, of.where, of.shape.samples(), of.shape.height, some.data(),
                   threads_for(of.shape.d, task_.threads, kThreadedCheap));
-  return points_of(quantized.step, quantized.n_levels, some.data()).first;
+  return points_of(quantized.step, quantized.n_levels, some.data(), false).first;
 }
 
 double SectionWriter::error(const Quantized& quantized, const Points& points) {

@@ -53,7 +53,8 @@ class SectionWriter {
   Quantized quantize_subset(double step, const float* elements, size_t n) const;
   virtual OwnModel fit_to(unsigned n_levels, const uint8_t* levels, const Trial& of);
   virtual size_t model_size(const OwnModel& model) const { return model.weights.size() + 2 * model.distance.size(); }
-  std::pair<Points, double> points_of(double step, unsigned n_levels, const uint8_t* levels);
+  // Reconstruction points of levels of the trial rows, and an estimate of the section's error, if that is wanted.
+  std::pair<Points, double> points_of(double step, unsigned n_levels, const uint8_t* levels, bool with_error);
   std::pair<Points, double> fit_points_at(double step);
   bool negative();
 

@@ -60,7 +60,7 @@ void ems_level_sums(const float* x, const uint8_t* levels, const SectionShape& s
           out[bins + i] += int64_t(sums[t * bins + i] % kCountUnit);
         }
       std::fill(sums.begin(), sums.end(), 0);
-      *squares += int64_t(squared);
+      if (squares) *squares += int64_t(squared);
       squared = seen = 0;
     };
     NeighbourPlanes around(shape, rows, n_levels, activities);
@@ -70,7 +70,7 @@ void ems_level_sums(const float* x, const uint8_t* levels, const SectionShape& s
                  [&](const LevelPlanes& p, size_t at, size_t n) {
         if (seen + n > kMaxElements) flush();
         seen += n;
-        kernel.level_sums(p, levels + start + at, x + start + at, scale, sums.data(), bins, squared);
+        kernel.level_sums(p, levels + start + at, x + start + at, scale, sums.data(), bins, squares ? &squared : nullptr);
       });
     }
     flush();

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from cutlayer.codecs import fields, frame
@@ -21,6 +22,7 @@ from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count
 from cutlayer.errors import HeaderError, ParameterError
+from cutlayer.float_types import FLOAT32
 
 _DEFAULT_BPE = 1.0
 _DEFAULT_STEP = 2.0
@@ -142,9 +144,7 @@ class EntropyCodedMask(Codec):
         if self.bpe:  # top values take at most an eighth of the budget
             k = max(1, min(k, int(self.bpe * shape.d / 128)))
         parts, levels, signed = self._sections(x, writer, shape, k)
-        decided = EntropyCodedMask(
-            ratio=self.ratio, levels=levels, rounding=self.rounding, values=self.values, scope=self.scope
-        )
+        decided = _decided(self.ratio, levels, self.rounding, self.values, self.scope)
         opened, offset = writer.open(decided, sum(map(len, parts)), signed=signed)
         for part in parts:
             writer.kernels.put_bytes(opened, offset, part)
@@ -158,9 +158,8 @@ class EntropyCodedMask(Codec):
         top: Any = writer.kernels.select_top(x, k)
         accept(top.largest, writer, VALUE_DTYPES[0 if self._stochastic else self._values])
         signed = bool(top.negative)
-        source = writer.source
-        header = frame.build(self.id, source.dtype, signed, source.shape, self.block(), 0)
-        budget = (math.floor(self.bpe * count(x) / 8) - len(header)) // len(x)
+        header = _header_size(writer.source.shape)
+        budget = (math.floor(self.bpe * count(x) / 8) - header) // len(x)
         if not (self._stochastic or self._has_tokens(writer, signed) or self.transform != "none"):
             found = self._plain(x, top, range(len(x)), signed, shape, budget, writer.kernels)
             return [found[0]], found[1], signed
@@ -257,3 +256,16 @@ class EntropyCodedMask(Codec):
         shape = section_shape(header.shape, out.shape[0])
         how = (self.levels, self.rounding, self._values, header.signed, out)
         return Payload(reader.data, header.payload_offset, shape, *how)
+
+
+@lru_cache(maxsize=256)
+def _decided(ratio: float, levels: int, rounding: str, values: str, scope: str) -> EntropyCodedMask:
+    """The codec that a frame's header names, with the levels that the encoder has found."""
+    return EntropyCodedMask(ratio=ratio, levels=levels, rounding=rounding, values=values, scope=scope)
+
+
+@lru_cache(maxsize=256)
+def _header_size(shape: tuple[int, ...]) -> int:
+    """The size of the header of a frame for a tensor of this shape."""
+    block = _decided(0.5, 1, "mean", "float16", "tensor").block()
+    return len(frame.build(EntropyCodedMask.id, FLOAT32, False, shape, block, 0))

@@ -116,7 +116,7 @@ class DctSection:
 
     def __init__(self, x: Tensor, shape: SectionShape, values: int, kernels: Kernels) -> None:
         self.x, self.shape, self.values, self.kernels = x, shape, values, kernels
-        self.lowest, self.highest = float(x.min()), float(x.max())
+        self.lowest, self.highest = float(x.min()) + 0.0, float(x.max()) + 0.0  # -0 becomes 0
         self.rotation = channel_rotation(x, shape, max(abs(self.lowest), abs(self.highest)) or 1.0)
         self.y = kernels.ems_dct_forward(x, shape, self.rotation).reshape(1, -1)
         self.inner = coefficient_shape(shape)
