@@ -64,7 +64,7 @@ def load(
     \b
     Examples:
       # A server for a thousand clients, of whom fifty take part at a time
-      cutlayer serve --clients 1000 --clients-per-step 50 --epochs 1 --out runs/load
+      cutlayer serve --clients 1000 --clients-per-step 50 --epochs 1
       cutlayer load 127.0.0.1:50551 --clients 1000
       # Frames of 64 KB, and figures for a program
       cutlayer load 127.0.0.1:50551 --clients 200 --frame-bytes 65536 --json
