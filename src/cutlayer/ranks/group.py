@@ -55,7 +55,14 @@ class RankGroup:
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="ranks", daemon=True).start()
         backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
-        self._call(lambda: dist.init_process_group(backend, timeout=_PATIENCE))
+        self._call(lambda: self._join(backend))
+
+    def _join(self, backend: str) -> None:
+        """Meet the others at torchrun's store, where an earlier start may have left its addresses."""
+        rank, world = self.environment.rank, self.world
+        store, _, _ = next(dist.rendezvous("env://", rank, world, timeout=_PATIENCE))
+        fresh = dist.PrefixStore(f"cutlayer/start-{self.environment.restarts}", store)
+        dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=_PATIENCE)
 
     @property
     def place(self) -> int:
