@@ -97,7 +97,7 @@ def _entropy(planes: Array, lo: Array, hi: Array) -> Array:
     counts = np.bincount(place.reshape(-1), minlength=len(planes) * _BINS).reshape(-1, _BINS)
     share = counts / counts.sum(1, keepdims=True)
     found: Array = -(share * np.log2(np.where(share > 0, share, 1.0))).sum(1)
-    return found.round(9)  # the last digits of a logarithm differ between processors
+    return found
 
 
 def _cluster(values: Array, k: int) -> tuple[Array, Array]:

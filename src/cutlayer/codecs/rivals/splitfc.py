@@ -134,7 +134,7 @@ class FeatureWiseCompression(Rival):
 def _allocate(ranges: Array, budget: float) -> Array:
     """Bits of each column, 0 to MAX_BITS, about `budget` in all: the logarithm of its range, less a level."""
     with np.errstate(divide="ignore"):
-        wanted = np.log2(ranges).round(9)  # the last digits differ between processors
+        wanted = np.log2(ranges)
     finite = wanted[np.isfinite(wanted)]
     if not len(finite) or budget <= 0:
         return np.zeros(len(ranges), np.int64)
