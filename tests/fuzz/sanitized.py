@@ -33,9 +33,13 @@ def build() -> Path:
 
 
 def runtime() -> str:
-    """The sanitizer's library, which must come before all others in a Python that was built without it."""
-    found = subprocess.run(["c++", "-print-file-name=libasan.so"], check=True, capture_output=True, text=True)
-    return str(Path(found.stdout.strip()).resolve())
+    """The sanitizer's library, which must come before all others in a Python that was built without it.
+
+    And that of C++, in which it looks for what throws exceptions before the kernels are loaded.
+    """
+    names = ("libasan.so", "libstdc++.so")
+    found = [subprocess.check_output(["c++", f"-print-file-name={name}"], text=True) for name in names]
+    return " ".join(str(Path(name.strip()).resolve()) for name in found)
 
 
 def main() -> int:
