@@ -10,9 +10,9 @@ from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy.dct import dct_applies
 from cutlayer.codecs.entropy.dct_section import squared_error
 from cutlayer.codecs.entropy.layout import MAX_LEVELS
-from cutlayer.codecs.entropy.payload import Payload
-from cutlayer.codecs.entropy.payload_reader import read_sections
-from cutlayer.codecs.entropy.plain_section import PlainTarget
+from cutlayer.codecs.entropy.payload_reader import payload_of, read_sections
+from cutlayer.codecs.entropy.plain.payload import Payload
+from cutlayer.codecs.entropy.plain.section import PlainTarget
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
@@ -246,16 +246,17 @@ class EntropyCodedMask(Codec):
 
     def read(self, reader: Reader, out: Tensor) -> None:
         """See `Codec.read`."""
-        read_sections(reader, self.payload(reader, out))
+        self._check_levels()
+        read_sections(reader, out, self.levels, self.rounding, self._values)
 
     def payload(self, reader: Reader, out: Tensor) -> Payload:
         """What the kernels must know of a frame to decode it into `out`, a row for each section."""
+        self._check_levels()
+        return payload_of(reader, out, self.levels, self.rounding, self._values)
+
+    def _check_levels(self) -> None:
         if not self.levels:
             raise HeaderError("an ems frame says how many levels it has; this one says 0")
-        header = reader.header
-        shape = section_shape(header.shape, out.shape[0])
-        how = (self.levels, self.rounding, self._values, header.signed, out)
-        return Payload(reader.data, header.payload_offset, shape, *how)
 
 
 @lru_cache(maxsize=256)

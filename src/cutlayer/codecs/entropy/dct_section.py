@@ -23,8 +23,8 @@ from cutlayer.codecs.entropy.layout import (
     malformed,
     varint,
 )
-from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.pca import ROTATION_UNIT, channel_rotation
+from cutlayer.codecs.entropy.plain.payload import Payload
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_reader import read_section
 from cutlayer.codecs.entropy.section_shape import SectionShape

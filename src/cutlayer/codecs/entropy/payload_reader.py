@@ -3,16 +3,26 @@
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.entropy.dct_section import read_any_section
 from cutlayer.codecs.entropy.layout import TOKENS, ByteReader, malformed
-from cutlayer.codecs.entropy.payload import Payload
+from cutlayer.codecs.entropy.plain.payload import Payload
+from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.entropy.tokens.section import read_tokens, token_shape
+from cutlayer.codecs.tensors import Tensor
 
 
-def read_sections(reader: Reader, payload: Payload) -> None:
+def payload_of(reader: Reader, out: Tensor, levels: int, rounding: str, values: int) -> Payload:
+    """The payload of a frame whose header says this, to be decoded into `out`."""
+    header = reader.header
+    shape = section_shape(header.shape, out.shape[0])
+    how = (levels, rounding, values, header.signed, out)
+    return Payload(reader.data, header.payload_offset, shape, *how)
+
+
+def read_sections(reader: Reader, out: Tensor, levels: int, rounding: str, values: int) -> None:
     """Decode all sections of a payload into their rows."""
+    payload = payload_of(reader, out, levels, rounding, values)
     if reader.kernels.ems_decode_sections([payload]):
         return
-    sections, out, kernels = ByteReader(reader.payload), payload.out, reader.kernels
-    levels, values = payload.levels, payload.values
+    sections, kernels = ByteReader(reader.payload), reader.kernels
     pending = []
     for _ in range(len(out)):  # all sections are checked before anything is written
         size = sections.varint(len(reader.payload))

@@ -7,8 +7,8 @@ from typing import Any
 from cutlayer import _native as _n
 from cutlayer.codecs.entropy.dct import coefficient_shape
 from cutlayer.codecs.entropy.frequency_tables import COST
-from cutlayer.codecs.entropy.payload import Payload
-from cutlayer.codecs.entropy.plain_section import PlainTarget
+from cutlayer.codecs.entropy.plain.payload import Payload
+from cutlayer.codecs.entropy.plain.section import PlainTarget
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import trial_rows
 from cutlayer.codecs.kernels import threads

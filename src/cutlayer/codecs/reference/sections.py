@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from cutlayer.codecs.entropy.dct_section import DctSection
-from cutlayer.codecs.entropy.payload import Payload
-from cutlayer.codecs.entropy.plain_section import PlainSection, PlainTarget
+from cutlayer.codecs.entropy.plain.payload import Payload
+from cutlayer.codecs.entropy.plain.section import PlainSection, PlainTarget
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import Tensor

@@ -1,0 +1,1 @@
+"""Whole sections of elements: what they must meet, and what decodes them."""
