@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.base import Codec, Reader, Writer, accept, kept
 from cutlayer.codecs.entropy.layout import MAX_LEVELS
-from cutlayer.codecs.entropy.payload import Payload
 from cutlayer.codecs.entropy.payload_reader import read_sections
 from cutlayer.codecs.entropy.section_shape import section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
@@ -94,7 +93,4 @@ class UniformQuantization(Codec):
         """See `Codec.read`."""
         if not self.levels:
             raise HeaderError("a uq frame says how many levels it has; this one says 0")
-        header = reader.header
-        shape = section_shape(header.shape, out.shape[0])
-        how = (self.levels, "stochastic", 0, header.signed, out)
-        read_sections(reader, Payload(reader.data, header.payload_offset, shape, *how))
+        read_sections(reader, out, self.levels, "stochastic", 0)
