@@ -9,7 +9,6 @@ import os
 import re
 import shlex
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ import pytest
 import typer.main
 
 from cutlayer.cli import app
+from tests.ports import free_port
 from website import command_reference
 from website.pages import FILE, KNOWN, ROOT, RUN, USES_RUN, VARIES, Block, blocks, indented, pages
 from website.stage import TOP
@@ -52,12 +52,6 @@ def program(page: list[Block]) -> str:
         if block.runs:
             lines.append("print('\\x1e')")
     return "\n".join(lines) + "\n"
-
-
-def free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -76,7 +76,8 @@ def main() -> int:
             for seed in seeds
         ]
         told = [(run.communicate()[0].strip(), run.returncode) for run in runs]
-        print(isa, *(out for out, _ in told), sep="\n", flush=True)
+        print(isa, file=sys.stderr)
+        print(*(out for out, _ in told), sep="\n", flush=True)
         if any(code for _, code in told):
             return 1
     print(json.dumps({"frames": share * options.processes * len(sets), "sets": sets, "sanitizer_reports": 0}))

@@ -46,5 +46,6 @@ def test_only_named_errors(implementation: str, frames: int) -> None:
 
 @pytest.mark.skipif(not shutil.which("c++"), reason="no C++ compiler")
 def test_under_sanitizers() -> None:
-    seen = run("sanitized.py", "--frames", "10000")
-    assert seen[-1] == {"frames": 10000, "sanitizer_reports": 0}
+    seen = run("sanitized.py", "--frames", "6000")
+    assert (seen[-1]["frames"], seen[-1]["sanitizer_reports"]) == (6000, 0)
+    assert "generic" in seen[-1]["sets"]

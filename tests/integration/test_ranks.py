@@ -1,6 +1,5 @@
 """A server of several ranks gives the run of one process: weights, records, and after a rank has died."""
 
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +8,7 @@ import pytest
 import torch
 
 from cutlayer.training import checkpoint
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+from tests.ports import free_port
 
 
 class Ranks:

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,19 +16,14 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
+
 SECONDS = float(os.environ.get("CHAOS_SECONDS", "0"))
 SEED = int(os.environ.get("CHAOS_SEED", "1"))
 KILLS = 10
 SETTINGS = ("train.clients=4", "train.epochs=60", "train.checkpoint_every=5", "train.evaluate_every=10")
 
 pytestmark = pytest.mark.skipif(not SECONDS, reason="takes minutes: make chaos")
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def started(output: Path, *command: str, **env: str) -> subprocess.Popen[bytes]:

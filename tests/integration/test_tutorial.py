@@ -2,18 +2,12 @@
 
 import re
 import shlex
-import socket
 from pathlib import Path
 
+from tests.ports import free_port
 from website.pages import DOCS, blocks
 
 PAGE = DOCS / "tutorials" / "between-machines.md"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def commands(script: str) -> list[str]:

@@ -17,8 +17,11 @@ from cutlayer.tools.new_project import FILES, new_project
 @pytest.fixture
 def forgotten() -> Iterator[None]:
     """Modules of the project are not kept for other tests, which have some of the same names."""
+    names = ("my_model", "my_data")
+    for name in names:
+        sys.modules.pop(name, None)
     yield
-    for name in ("my_model", "my_data"):
+    for name in names:
         sys.modules.pop(name, None)
 
 
