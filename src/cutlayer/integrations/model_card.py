@@ -30,7 +30,7 @@ datasets:
 # {_plain(name)}
 
 A `{_plain(config.model.name)}` of width {config.model.width}, trained by split learning with
-[cutlayer](https://pypi.org/project/cutlayer/): clients have the layers up to `{_plain(cut)}`, a server has
+cutlayer (`pip install cutlayer`): clients have the layers up to `{_plain(cut)}`, a server has
 the rest.
 
 | | |
