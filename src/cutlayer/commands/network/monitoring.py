@@ -17,7 +17,8 @@ MetricsPort = Annotated[
 ]
 
 MetricsHost = Annotated[
-    str, Flag("--metrics-host", help="serve them on this address instead, to anybody who asks there")
+    str,
+    Flag("--insecure-metrics-host", help="serve them on this address instead, to anybody who asks there"),
 ]
 
 
