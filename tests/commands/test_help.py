@@ -1,5 +1,6 @@
 """Help: nothing heavy is imported for it, and it is readable on a terminal of 80 columns."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,6 +55,9 @@ def test_help_is_shown_as_it_is_written(words: str) -> None:
     lines = [line.rstrip() for line in shown.splitlines()]
     assert max(map(len, lines)) <= 80
     assert "<bool>" not in shown, "a flag takes nothing"
+    assert "list[" not in shown, "that is a name of Python's; give the option a metavar"
+    types = [line for line in lines if line.startswith("│") and re.search(r"<[\w|-]+\s", line)]
+    assert not types, f"a list of choices is broken in two; give the option a metavar: {types}"
     assert "\b" not in shown
     assert "......" not in shown.replace("…", "...")
     assert not any(a == b == "" for a, b in pairwise(lines[2:-2])), "one blank line is enough"

@@ -8,6 +8,10 @@ from contextlib import redirect_stderr, redirect_stdout
 import pytest
 
 from cutlayer.commands import show
+from cutlayer.commands.runs.compare import comparison
+from cutlayer.commands.runs.recipes import recipes
+from cutlayer.report.run_summary import Summary
+from cutlayer.tasks.base import Metric
 
 
 class Terminal(io.StringIO):
@@ -21,7 +25,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LINES", "24")
 
 
-def on(stream: io.StringIO, do: Callable[[], None]) -> str:
+def on(stream: io.StringIO, do: Callable[[], object]) -> str:
     with redirect_stdout(stream), redirect_stderr(stream):
         do()
     return re.sub(r"\x1b\[\d*m", "", stream.getvalue())
@@ -45,3 +49,38 @@ def test_messages_break_between_words_on_a_terminal_and_not_in_a_pipe() -> None:
     assert all(len(line) <= 80 for line in shown.splitlines())
     assert shown.split() == text.split()
     assert on(io.StringIO(), lambda: show.say(text, stderr=True)) == f"{text}\n"
+
+
+def test_runs_are_compared_in_two_tables_where_one_is_too_wide() -> None:
+    metric = Metric("accuracy", percent=True)
+    figures = {"up/smashed": 1_070_143, "down/gradients": 1_603_523, "up/sync": 643_756, "up": 1, "down": 1}
+    run = Summary(
+        run="ems-two-bits",
+        codec="ms:ratio=0.99,bits=2,rounding=nearest",
+        down_codec="ems:bpe=3.0",
+        sync_codec="ems:bpe=2.0",
+        rate="fixed",
+        mode="parallel",
+        clients=10,
+        epochs=12,
+        steps=50,
+        metrics={"accuracy": 0.9861},
+        metric=metric,
+        best=0.9889,
+        shown=(metric,),
+        loss=0.1,
+        error=0.0376,
+        bytes=figures,
+        raw_bytes={},
+        simulated_seconds=None,
+    )
+    text = on(Terminal(), lambda: [show.console().print(table) for table in comparison([run])])
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(word in text for word in (run.run, run.codec, run.down_codec, "98.61%", "1.07 MB")), text
+    assert len(comparison([run])) == 1, "a file is wide enough for one"
+
+
+def test_names_of_recipes_stay_in_one_piece() -> None:
+    text = on(Terminal(), lambda: recipes("*"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert " paper/resnet34-imagenet-shallow-none " in text, text

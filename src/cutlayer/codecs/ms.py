@@ -20,7 +20,7 @@ class MaskEncodedSparsification(Codec):
 
     name: ClassVar[str] = "ms"
     id: ClassVar[int] = 4
-    advice: ClassVar[str] = "the paper's method; start here, and try rounding=nearest for less error"
+    advice: ClassVar[str] = "the paper's method, and fast; rounding=nearest has less error"
 
     ratio: float = ratio_field(0.99)
     bits: int = fields.integer(2, 1, 16, "mask bits an element")

@@ -1,4 +1,4 @@
-"""Help that reads well at 80 columns: examples line by line, flags without a type."""
+"""Help that reads well at 80 columns: examples line by line, flags without a type, no names of Python."""
 
 from __future__ import annotations
 
@@ -44,6 +44,10 @@ class Program(typer.Typer):
 
 def _name_value(parameter: Any) -> Any:
     """Say what an option takes in a word: nothing for a flag, N for a number with bounds."""
+    written = getattr(parameter, "bare_type", str)()
+    if parameter.param_type_name == "argument" and written.startswith("list["):
+        # Newer releases of Typer would print `<list[Path]>`; the usage says already that it repeats.
+        parameter.bare_type = lambda: written.removeprefix("list[").removesuffix("]").lower()
     if getattr(parameter, "is_flag", False) and parameter.metavar is None:
         parameter.metavar = ""
     elif getattr(parameter, "min", None) is not None and parameter.metavar is None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-__all__ = ["console", "count", "duration", "print_json", "print_line", "say", "size", "table"]
+__all__ = ["console", "count", "duration", "print_json", "print_line", "say", "size", "table", "too_wide"]
 
 # Into a file or pipe: wide enough for every table.
 _FILE_WIDTH = 160
@@ -34,6 +34,15 @@ def say(text: str, *, stderr: bool = False, style: str | None = None) -> None:
     screen.print(text, style=style, markup=False, soft_wrap=not screen.is_terminal)
 
 
+def too_wide(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
+    """Whether a table is wider than the terminal. A file is wide enough for every table."""
+    widths = [len(name) for name in columns]
+    for row in rows:
+        widths = [max(width, len(str(cell))) for width, cell in zip(widths, row, strict=True)]
+    screen = console()
+    return screen.is_terminal and sum(widths) + 3 * len(columns) + 1 > screen.width
+
+
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], text: int = 1) -> Table:
     """A table whose first `text` columns are words and whose others are numbers.
 
@@ -46,9 +55,7 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
 
     cells = [[str(cell) for cell in row] for row in rows]
     longest = [max((len(row[n]) for row in cells), default=0) for n in range(len(columns))]
-    natural = sum(max(len(name), width) for name, width in zip(columns, longest, strict=True))
-    screen = console()
-    narrow = screen.is_terminal and natural + 3 * len(columns) + 1 > screen.width
+    narrow = too_wide(columns, cells)
     made = Table(
         title=title,
         title_justify="left",

@@ -15,14 +15,9 @@ from cutlayer.tasks.base import Metric
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read
 
-_ABOUT = ("run", "codec up", "mode", "clients", "epochs")
-_TRAFFIC = (
-    "relative squared error",
-    "smashed data up, MB",
-    "smaller than float32",
-    "all traffic, MB",
-    "uncompressed, MB",
-)
+# What matters most stands first: a narrow window cuts the rest off.
+_TRAFFIC = ("all traffic, MB", "times smaller than float32", "smashed data up, MB", "times smaller")
+_ABOUT = ("relative squared error", "epochs", "clients", "mode")
 _LINK_COLUMN = "hours on the link"
 
 
@@ -32,7 +27,7 @@ def compare_runs(directories: Sequence[Path]) -> Result:
     rows, epochs, causes, rates = [], {}, [], []
     linked: set[str] = set()
     runs = {directory: summarize(directory) for directory in directories}
-    metrics = list(dict.fromkeys(metric for run in runs.values() for metric in run.shown))
+    metrics = list(dict.fromkeys(m for run in runs.values() for m in run.shown if not m.minor))
     mains = list(dict.fromkeys(run.metric for run in runs.values()))
     for directory, run in runs.items():
         name = names[directory]
@@ -42,11 +37,11 @@ def compare_runs(directories: Sequence[Path]) -> Result:
             linked.add(name)
         rows.append(
             [
-                *(name, _codecs(run), run.mode, run.clients, run.epochs),
+                *(name, _codecs(run)),
                 *(_scaled(metric, run.metrics.get(metric.name)) for metric in metrics),
-                *(*bests, run.error),
+                *(*bests, run.total / 1e6, run.uncompressed / run.total if run.total else None),
                 *(run.bytes.get("up/smashed", 0) / 1e6, run.saving),
-                *(run.total / 1e6, run.uncompressed / 1e6, hours),
+                *(run.error, run.epochs, run.clients, run.mode, hours),
             ]
         )
         records = list(read(directory / "records.jsonl"))
@@ -55,7 +50,8 @@ def compare_runs(directories: Sequence[Path]) -> Result:
         causes.append(_provenance(directory))
     traffic = Table("traffic", "Bytes by kind", *_by_kind(directories, names))
     what = _title(mains[0].name) if len(mains) == 1 else "Metrics"
-    columns = (*_ABOUT, *map(_column, metrics), *(f"best {_column(main)}" for main in mains), *_TRAFFIC)
+    scores = (*map(_column, metrics), *(f"best {_column(main)}" for main in mains))
+    columns = ("run", "codecs", *scores, *_TRAFFIC, *_ABOUT)
     if linked:
         columns = (*columns, _LINK_COLUMN)
     else:
@@ -64,7 +60,7 @@ def compare_runs(directories: Sequence[Path]) -> Result:
         columns = tuple("best %" if c == "best accuracy %" else c for c in columns)
     return Result(
         name="runs",
-        scale="as configured",
+        scale="",
         title="Runs" if len(rows) > 1 else f"Run {rows[0][0]}",
         tables=[Table("runs", f"{what} against bytes", columns, rows), traffic],
         plots=[*_plots(epochs, {names[d]: run.shown for d, run in runs.items()}, linked), *rates],
@@ -104,7 +100,7 @@ def _plots(
         axis, title = Axis(f"test {_column(main, ', ')}"), _title(main.name)
         x = Axis("smashed data up, MB", True)
         plots += [
-            Plot(f"bytes{suffix}", f"{title} against bytes", "line", x, axis, by_bytes),
+            Plot(f"bytes{suffix}", f"{title} against smashed data", "line", x, axis, by_bytes),
             Plot(
                 f"traffic{suffix}",
                 f"{title} against all traffic",

@@ -62,6 +62,7 @@ def page(results: Sequence[Result], title: str = "cutlayer report") -> str:
     palette = Palette([s.name for s in plot.series] for result in results for plot in result.plots)
     parts = [part for place, result in enumerate(results) for part in _section(result, place, palette)]
     links = "".join(f'<a href="#r{i}">{escape(result.title)}</a>' for i, result in enumerate(results))
+    contents = f"<nav>{links}</nav>" if len(results) > 1 else ""
     theme = f":root{{color-scheme:light dark;{colours(False)}}}"
     theme += f"@media(prefers-color-scheme:dark){{:root{{{colours(True)}}}}}"
     return (
@@ -71,14 +72,15 @@ def page(results: Sequence[Result], title: str = "cutlayer report") -> str:
         # Browsers ask for an icon where a page has none.
         '<link rel="icon" href="data:,">'
         f"<title>{escape(title)}</title><style>{theme}{plot_css()}{_CSS}</style></head><body><main>"
-        f"<h1>{escape(title)}</h1><nav>{links}</nav>{''.join(parts)}</main>"
+        f"<h1>{escape(title)}</h1>{contents}{''.join(parts)}</main>"
         f'<div id="tip" role="status"></div><script>{_SCRIPT}</script></body></html>\n'
     )
 
 
 def _section(result: Result, place: int, palette: Palette) -> Iterator[str]:
     yield f'<section><h2 id="r{place}">{escape(result.title)}</h2>'
-    yield f'<p class="about">{escape(result.name)}, scale: {escape(result.scale)}</p>'
+    if result.scale:
+        yield f'<p class="about">{escape(result.name)}, scale: {escape(result.scale)}</p>'
     if result.claims:
         yield '<ul class="claims">'
         for claim in result.claims:

@@ -119,7 +119,8 @@ class Result:
 
     def markdown(self) -> str:
         """Claims and tables for people."""
-        parts = [f"# {self.title}", f"Scale: {self.scale}. Made with `{'`, `'.join(self.commands)}`."]
+        scale = f"Scale: {self.scale}. " if self.scale else ""
+        parts = [f"# {self.title}", f"{scale}Made with `{'`, `'.join(self.commands)}`."]
         if self.claims:
             told = (f"- *{c.claim}*: **{VERDICTS[c.holds]}**. {c.evidence}" for c in self.claims)
             parts.append("\n".join(told))

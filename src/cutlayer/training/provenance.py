@@ -27,7 +27,7 @@ def provenance(seed: int, command: Sequence[str] | None = None) -> dict[str, Any
     return {
         "cutlayer": cutlayer.__version__,
         **_commit(),
-        "command": " ".join(_anonymous(word) for word in (sys.argv if command is None else command)),
+        "command": _written(sys.argv if command is None else command),
         "seed": seed,
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
@@ -38,6 +38,14 @@ def provenance(seed: int, command: Sequence[str] | None = None) -> dict[str, Any
         "threads": torch.get_num_threads(),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
     }
+
+
+def _written(command: Sequence[str]) -> str:
+    """A command as one would type it: `python -m cutlayer`, whose first word names a file, too."""
+    program, *words = command
+    if Path(program).parts[-2:] == ("cutlayer", "__main__.py"):
+        return " ".join(("python -m cutlayer", *map(_anonymous, words)))
+    return " ".join(map(_anonymous, command))
 
 
 def _commit() -> dict[str, Any]:

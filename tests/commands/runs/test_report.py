@@ -29,6 +29,8 @@ def test_runs_side_by_side(make: Report, trained: Path, u_shaped: Path, tmp_path
     text = page.read_text()
     for part in (
         "Accuracy against bytes",
+        "Accuracy against smashed data",
+        "Accuracy against all traffic",
         "Training loss",
         "Accuracy against time",
         "on the link",

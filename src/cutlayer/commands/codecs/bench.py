@@ -24,7 +24,9 @@ def register(app: typer.Typer) -> None:
 
 
 def bench(
-    codec: Annotated[list[str] | None, Flag(help="a codec to measure; may be repeated")] = None,
+    codec: Annotated[
+        list[str] | None, Flag(help="a codec to measure; may be repeated", metavar="SPEC")
+    ] = None,
     source: Annotated[
         Path | None,
         Flag("--input", help="a .npy or .safetensors file; by default a feature map of digits"),

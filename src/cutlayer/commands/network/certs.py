@@ -47,7 +47,9 @@ def ca(directory: Dir = Path("certs"), days: Days = 3650, force: Overwrite = Fal
 
 
 def server(
-    hosts: Annotated[list[str], typer.Argument(help="names and addresses by which clients call the server")],
+    hosts: Annotated[
+        list[str], typer.Argument(help="names and addresses by which clients call the server", metavar="HOST")
+    ],
     directory: Dir = Path("certs"),
     days: Days = 825,
     force: Overwrite = False,
@@ -113,7 +115,8 @@ def token(
 
 
 def show_(
-    file: Annotated[Path, typer.Argument(help="a certificate (.pem)")], as_json: AsJson = False
+    file: Annotated[Path, typer.Argument(help="a certificate (.pem)", metavar="FILE")],
+    as_json: AsJson = False,
 ) -> None:
     """Show whose a certificate is, for which names, and until when.
 

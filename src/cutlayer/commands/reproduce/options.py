@@ -26,7 +26,11 @@ Threads = Annotated[int, Flag("--threads", min=1, help="threads of PyTorch in ea
 Seed = Annotated[int, Flag("--seed", min=0, help="seed of weights, batches and random codecs")]
 CodecOption = Annotated[
     list[str] | None,
-    Flag("--codec", help="one more codec, as ms:bits=3; may be repeated. Installed ones are included"),
+    Flag(
+        "--codec",
+        help="one more codec, as ms:bits=3; may be repeated. Installed ones are included",
+        metavar="SPEC",
+    ),
 ]
 Json = Annotated[bool, Flag("--json", help="print the result as JSON")]
 

@@ -59,7 +59,9 @@ def advise_command(
     ] = "1",
     server_speed: Annotated[str, Flag(help="the server's speed, in the same units")] = "1",
     error: Annotated[float, Flag(help="the largest relative squared error of the smashed data")] = 0.1,
-    codec: Annotated[list[str] | None, Flag(help="a codec to consider; may be repeated")] = None,
+    codec: Annotated[
+        list[str] | None, Flag(help="a codec to consider; may be repeated", metavar="SPEC")
+    ] = None,
     down: Annotated[str | None, Flag(help="codec of the gradients sent to clients")] = None,
     sync_codec: Annotated[str | None, Flag(help="codec of the weights or gradients to average")] = None,
     sync_every: Annotated[int, Flag(help="steps between averages; 0 for one client", min=0)] = 1,

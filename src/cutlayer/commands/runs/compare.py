@@ -52,13 +52,15 @@ def compare(
     if as_json:
         show.print_json([summary.to_json() for summary in found])
         return
-    show.console().print(comparison(found))
+    for table in comparison(found):
+        show.console().print(table)
 
 
-def comparison(runs: list[Summary]) -> Table:
+def comparison(runs: list[Summary]) -> list[Table]:
     """Metrics against bytes by kind. The error is that of the smashed data under the codec.
 
-    How many times smaller all traffic is compares with tensors as plain float32.
+    How many times smaller all traffic is compares with tensors as plain float32. On a terminal that is too
+    narrow for one table, the codecs are a table of their own.
     """
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
@@ -87,7 +89,14 @@ def comparison(runs: list[Summary]) -> Table:
     mains = {run.metric.name for run in runs}
     title = mains.pop().replace("_", " ") if len(mains) == 1 else "metrics"
     title = title.upper() if len(title) <= 3 else title[0].upper() + title[1:]
-    return show.table(f"{title} against bytes", columns, rows, text=words)
+    title = f"{title} against bytes"
+    if not show.too_wide(columns, rows):
+        return [show.table(title, columns, rows, text=words)]
+    figures = [[row[0], *row[words:]] for row in rows]
+    return [
+        show.table("Codecs", columns[:words], [row[:words] for row in rows], text=words),
+        show.table(title, ["run", *columns[words:]], figures),
+    ]
 
 
 def traffic_table(run: Summary) -> Table:

@@ -31,12 +31,17 @@ def export(
         ),
     ],
     part: Annotated[
-        Literal["whole", "client", "server"], Flag(help="the whole model, or one half")
+        Literal["whole", "client", "server"], Flag(help="whole, client or server: which half", metavar="PART")
     ] = "whole",
     out: Annotated[Path | None, Flag(help="the file to write; by default named for the format")] = None,
     checkpoint: Checkpoint = "last",
     format_: Annotated[
-        Format, Flag("--format", help="a state dict, or the client's half as ONNX: to predict, or to train")
+        Format,
+        Flag(
+            "--format",
+            help="safetensors: a state dict; onnx, onnx-training: the client's half to predict or train",
+            metavar="FORMAT",
+        ),
     ] = "safetensors",
     int8: Annotated[
         bool, Flag("--int8", help="onnx: 8-bit weights and activations, a little less exact")

@@ -21,7 +21,10 @@ def register(app: typer.Typer) -> None:
 
 def recipes(
     name: Annotated[
-        str, typer.Argument(help="a recipe to show, or a pattern such as 'paper/*-medium-*' to list")
+        str,
+        typer.Argument(
+            help="a recipe to show, or a pattern such as 'paper/*-medium-*' to list", metavar="NAME"
+        ),
     ] = "*",
     as_json: AsJson = False,
 ) -> None:
@@ -52,7 +55,12 @@ def recipes(
         words = [each, model["name"], model["cut"], settings["data"]["source"], settings["codec"]["up"]]
         rows.append([*words, model["width"], train["clients"], train["epochs"]])
     columns = ["recipe", "model", "cut", "data", "codec up", "width", "clients", "epochs"]
-    show.console().print(show.table(None, columns, rows, text=5))
+    text = 5
+    if show.too_wide(columns, rows):
+        # A name is there to be copied, in one piece; it has model, data and cut in it.
+        keep = [columns.index(column) for column in ("recipe", "codec up", "clients", "epochs")]
+        columns, rows, text = [columns[n] for n in keep], [[row[n] for n in keep] for row in rows], 2
+    show.console().print(show.table(None, columns, rows, text=text))
 
 
 def _show(name: str, as_json: bool) -> None:
