@@ -115,7 +115,7 @@ def split_learning(colours: Colours) -> Drawing:
     rows = [
         ("float32", 8190, "8.19 GB", "70.9 %", "bar"),
         ("ms (the paper)", 594, "594 MB", "68.4 %", "small"),
-        ("ems (default)", 256, "256 MB", "70.4 %", "small"),
+        ("ems, one bit", 256, "256 MB", "70.4 %", "small"),
     ]
     for index, (name, megabytes, size, accuracy, colour) in enumerate(rows):
         y, width = 172 + 38 * index, 270 * megabytes / 8190

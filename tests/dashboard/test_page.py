@@ -57,7 +57,7 @@ def test_a_run_that_has_ended(page: str, browser: Any, tmp_path: Path) -> None:
     browser.until("document.querySelectorAll('#clients tbody tr').length === 3")
     browser.until("document.querySelectorAll('.chart svg').length === 2")
     text = browser.value("document.body.innerText")
-    for words in ("tiny cut at medium", "20mbit,10ms", "up: smashed data", "server: average", "run over"):
+    for words in ("tiny cut at medium", "20mbit,10ms", "up: smashed data", "server: average", "run ended"):
         assert words in text, text
     assert "<img src=x onerror=alert(1)>" in text, "what a peer says is text"
 

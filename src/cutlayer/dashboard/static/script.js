@@ -15,7 +15,7 @@ const STATES = {
 };
 const CLIENT = {
   connected: ["good", "connected"], slow: ["warn", "slow"], waiting: ["warn", "waiting to be let in"],
-  lost: ["bad", "lost"], absent: ["warn", "not here yet"], over: ["", "run over"], "in process": ["", "in this process"],
+  lost: ["bad", "lost"], absent: ["warn", "not here yet"], over: ["", "run ended"], "in process": ["", "in this process"],
 };
 const RANK = { lost: 0, slow: 1, absent: 2, waiting: 3 };
 const STAGES = {
@@ -145,8 +145,8 @@ function showTraffic(run, sent, raw) {
   if (run.evaluation_bytes) {
     const row = body.rows[last] ?? body.insertRow();
     row.className = "";
-    cell(row, 0, "evaluations, beside these"); cell(row, 1, size(run.evaluation_bytes), "", "n");
-    cell(row, 2, "", "", "n"); cell(row, 3, "", "", "n"); bar(row, 4, 0, 0);
+    cell(row, 0, "evaluations (not in the sum)"); cell(row, 1, size(run.evaluation_bytes), "", "n");
+    cell(row, 2, "", "", "n"); cell(row, 3, "", "", "n"); cell(row, 4, "");
     last += 1;
   }
   trim(body, last);
