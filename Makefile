@@ -6,7 +6,7 @@ PIP := $(BIN)/pip --disable-pip-version-check
 INSTALLED := $(VENV)/installed
 NATIVE := $(wildcard native/*/*.* native/*/*/*.*) CMakeLists.txt
 
-.PHONY: help install demo docs test lint types unit fuzz arm chaos bench wheel clean
+.PHONY: help install demo docs test lint types unit fuzz arm chaos bench wheel flower clean
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -52,7 +52,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 -rs
 
 fuzz: install  ## a million damaged frames under AddressSanitizer and UBSan, 20,000 lying peers
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000
@@ -77,6 +77,20 @@ wheel: install  ## sdist and wheel in dist/, the wheel tried in an empty environ
 	  PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl; \
 	else mv build/wheel/*.whl dist/; fi
 	$(BIN)/python tests/wheel/check.py dist/*.whl
+
+# Flower asks for earlier releases of Typer and protobuf than .venv has. Its environment shares nothing with that one.
+FLOWER := build/flower
+$(FLOWER)/installed: pyproject.toml constraints.txt $(wildcard dist/*.whl)
+	@test -n "$(wildcard dist/*.whl)" || { echo "there is no wheel in dist/; make wheel first" >&2; exit 1; }
+	test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	$(FLOWER)/bin/pip --disable-pip-version-check install -q -c constraints.txt torch
+	$(FLOWER)/bin/pip --disable-pip-version-check install -q -c constraints.txt \
+	  "$(firstword $(wildcard dist/*.whl))[flower]" 'flwr[simulation]' pytest
+	$(FLOWER)/bin/pip --disable-pip-version-check install -q --no-deps --force-reinstall $(firstword $(wildcard dist/*.whl))
+	touch $@
+
+flower: $(FLOWER)/installed  ## the Flower app, also by `flwr run` in its simulation, with the wheel of make wheel
+	$(FLOWER)/bin/python -m pytest --noconftest -o addopts=-q -o filterwarnings=default -rs tests/integrations/test_flower.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,6 +17,8 @@ __all__ = ["console", "count", "duration", "print_json", "print_line", "say", "s
 
 # Into a file or pipe: wide enough for every table.
 _FILE_WIDTH = 160
+# What a column of words is left with at least, where another one takes what it needs.
+_FOLDED = 16
 
 
 def console(stderr: bool = False) -> Console:
@@ -46,8 +48,8 @@ def too_wide(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
 def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any]], text: int = 1) -> Table:
     """A table whose first `text` columns are words and whose others are numbers.
 
-    Where the terminal is too narrow, the headers of numbers are broken between words, and words anywhere.
-    Numbers are never cut.
+    Where the terminal is too narrow, the headers of numbers are broken between words, and words anywhere, but
+    those of the first column, which are names to copy, only if there is no other way. Numbers are never cut.
     """
     from rich import box
     from rich.markup import escape
@@ -63,11 +65,15 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
         box=box.SIMPLE_HEAD,
         padding=0 if narrow else (0, 1),
     )
+    least = [max(width, *map(len, name.split())) for name, width in zip(columns, longest, strict=True)]
+    rest = sum(least[text:]) + _FOLDED * (text - 1) + len(columns) + 1
     for number, name in enumerate(columns):
-        if number < text:
+        if number == 0 and narrow and least[0] + rest <= console().width:
+            made.add_column(name, width=least[0])
+        elif number < text:
             made.add_column(name, overflow="fold")
         elif narrow:
-            made.add_column(name, justify="right", width=max(longest[number], *map(len, name.split())))
+            made.add_column(name, justify="right", width=least[number])
         else:
             made.add_column(name, justify="right", no_wrap=True)
     for row in cells:
