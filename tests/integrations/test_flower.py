@@ -1,6 +1,19 @@
-"""The Flower app learns over a grid in memory, which hands each message to the client app as Flower would."""
+"""The Flower app learns: over a grid in memory, and by `flwr run` in Flower's own simulation.
 
+Flower needs earlier releases of some packages than the rest, so `make flower` runs this in an environment of
+its own, without the fixtures of tests/conftest.py.
+"""
+
+import os
+import re
 import runpy
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +27,8 @@ from torch import nn
 from cutlayer.errors import MessageError
 from cutlayer.integrations.flower import split_client_app, split_server_app
 
-EXAMPLE = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "examples" / "flower-app" / "split_app.py"))
+APP = Path(__file__).parents[2] / "docs" / "examples" / "flower-app"
+EXAMPLE = runpy.run_path(str(APP / "split_app.py"))
 
 
 class Grid:
@@ -81,3 +95,63 @@ def test_a_node_that_lies_about_its_samples_is_refused() -> None:
     client = split_client_app(narrow, at="1", data=EXAMPLE["batch"])
     with pytest.raises(MessageError, match="64 samples and 1 labels"):
         run(Liar(client), split_server_app(narrow, at="1", steps=1))
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.fixture
+def superlink(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Flower's server for simulations, as `flwr run` would start it and leave it running; the environment."""
+    programs = Path(sys.executable).parent
+    port, control = str(free_port()), str(free_port())
+    environment = os.environ | {
+        "FLWR_HOME": str(tmp_path / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        # Everything that the app needs is here.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+        "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": port,
+        "FLWR_LOCAL_CONTROL_API_PORT": control,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    command = [programs / "flower-superlink", "--insecure", "--simulation", "--isolation", "subprocess"]
+    command += ["--host", "127.0.0.1", "--port", port, "--control-api-address", f"127.0.0.1:{control}"]
+    with (tmp_path / "superlink.log").open("w") as log:
+        server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        for _ in range(600):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5).close()
+                break
+            except OSError:
+                assert server.poll() is None, (tmp_path / "superlink.log").read_text()
+                time.sleep(0.1)
+        yield environment
+    finally:
+        os.killpg(server.pid, signal.SIGKILL)
+        server.wait()
+
+
+def test_flwr_run_trains_the_example_in_flowers_simulation(superlink: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="flwr[simulation] is not installed")
+    flwr = Path(sys.executable).with_name("flwr")
+    done = subprocess.run(
+        [flwr, "run", APP, "--stream"],
+        env=superlink,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    told = done.stdout + done.stderr + (tmp_path / "superlink.log").read_text()
+    assert done.returncode == 0, told
+    losses = [float(loss) for loss in re.findall(r"step \d+: loss ([\d.]+), smashed data 1[45]", told)]
+    assert len(losses) == 3, told
+    assert losses[0] > losses[1] > losses[2], losses
+    assert losses[2] < 0.6
