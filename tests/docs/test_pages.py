@@ -111,7 +111,7 @@ def test_code_of_page_runs_and_prints_what_it_says(
             assert output == block.output, f"{name(page)}, the block at line {block.line + 1}"
 
 
-@pytest.mark.parametrize("page", [*(ROOT / top for top in TOP), *pages()], ids=name)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / top for top in TOP), *pages()], ids=name)
 def test_every_block_runs_or_says_why_not(page: Path) -> None:
     text = page.read_text("utf-8")
     assert not indented(text), (
@@ -125,6 +125,8 @@ def test_every_block_runs_or_says_why_not(page: Path) -> None:
         assert all(note.startswith(KNOWN) for note in block.notes), f"{at}: {block.notes} is not understood"
         if block.reason is not None:
             assert len(block.reason.split()) > 2, f"{at}: `not run` needs its reason: <!-- not run: WHY -->"
+            for place in re.findall(r"(?:tests|docs)/[\w/.-]*\w", block.reason):
+                assert (ROOT / place).exists(), f"{at}: the reason names {place}, which is not there"
         elif block.language not in ("text", "", *RUN):
             assert block.has(FILE), f"{at}: {block.language} is not run; say so: <!-- not run: WHY -->"
 
@@ -160,9 +162,7 @@ def refuse(command: list[str]) -> str | None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_commands_have_only_flags_that_exist(page: Path) -> None:
-    text = page.read_text("utf-8")
     scripts = [block.code for block in found(page) if block.language == "sh"]
-    scripts += re.findall(r"(?:^    .*\n)+", text, re.MULTILINE) if page.name == "README.md" else []
     wrong = [refuse(command) for script in scripts for command in commands(script)]
     assert not [said for said in wrong if said], f"{name(page)}: {wrong}"
 
