@@ -202,3 +202,50 @@ def test_who_has_no_connection_is_let_go() -> None:
     assert found.reachable() == (0, 2)
     found.let_go()
     assert found.members() == (0, 2)
+
+
+def comes_again(found: GrpcTransport, client: int, attempt: int = 1) -> None:
+    """The client's connection breaks, and a new process of it connects."""
+    peer = found.peers[client]
+    with found.lock:
+        if peer.stream is not None:
+            found.lost(client, peer.stream)
+        hello = SimpleNamespace(incarnation=bytes([attempt]) * 16, attempt=1, era="", received=0)
+        assert not found.greet(client, hello, stream())
+
+
+def test_under_wait_only_those_who_hold_a_state_take_the_run_back() -> None:
+    notes: list[str] = []
+    found = GrpcTransport(3, note=notes.append)
+    for client in range(3):
+        wait(found, client)
+    found.begin(0)
+    found.need([1])
+    comes_again(found, 0)
+    found._glance()
+    assert found.members() == (1, 2)
+    # It is waited for if it is drawn next, and let in; one that only lost its connection is kept if needed.
+    found.need(())
+    found._interrupted = lambda: wait(found, 0) or False
+    assert not found.all_there([0, 2])
+    assert notes == ["waiting for client 0"]
+    found.admit(0, step=1)
+    assert found.all_there([0, 2])
+    found.need([0, 2])
+    found.peers[1].stream = found.peers[2].stream = None
+    found.let_go()
+    assert found.members() == (0, 2)
+    comes_again(found, 2)
+    with pytest.raises(RollbackError, match="client 2 came back without its state"):
+        found._glance()
+
+
+def test_a_new_era_needs_everybody() -> None:
+    found = GrpcTransport(2)
+    for client in range(2):
+        wait(found, client)
+    found.need([0])
+    found.begin(0)
+    comes_again(found, 1)
+    with pytest.raises(RollbackError, match="client 1 came back without its state"):
+        found._glance()
