@@ -3,8 +3,8 @@
     python benchmarks/ranks.py            print the figures
     python benchmarks/ranks.py --save     and write them to benchmarks/results/ranks.json
 
-Both servers have the same light clients (`cutlayer load`), in one process, on loopback. It takes about a minute on
-two idle cores. Nothing here passes or fails; the target is printed beside the figure.
+Both servers have the same light clients (`cutlayer load`), in one process, on loopback. It takes about a
+minute on two idle cores. Nothing here passes or fails; the target is printed beside the figure.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def free_port() -> int:
     """A port that nobody listens on, nor on the next."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    while True:
+        with socket.socket() as found, socket.socket() as following:
+            found.bind(("127.0.0.1", 0))
+            port: int = found.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                following.bind(("127.0.0.1", port + 1))
+                return port
 
 
 def cpu_seconds(pid: int) -> float:

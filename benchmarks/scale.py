@@ -5,8 +5,8 @@
     python benchmarks/scale.py --only sample    one part: many or sample
 
 Each case has a server in a process of its own and its clients in two others. The clients speak the real
-protocol and compute nothing (`cutlayer load`). The model is tiny and only smashed data are compressed: what is
-measured is the server's work on messages. All of it takes less than two minutes on two idle cores.
+protocol and compute nothing (`cutlayer load`). The model is tiny and only smashed data are compressed: what
+is measured is the server's work on messages. All of it takes less than two minutes on two idle cores.
 Nothing here passes or fails; the targets are printed beside the figures.
 """
 
