@@ -222,7 +222,11 @@ class Membership(Roster):
         peer.activity.received(len(data))
         # Waking a thread that waits for another client costs more than the message itself.
         if self._awaited is None or self._awaited is peer:
-            self.lock.notify_all()
+            self._answered()
+
+    def _answered(self) -> None:
+        """The message has come for which the training thread waits."""
+        self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:
         """A client cannot go on."""

@@ -25,8 +25,10 @@ from cutlayer.wire.messages.types import TYPES, Ask, BeginStep, Evaluate, Gradie
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 
-# How long a message waits for the next one to the same client, in seconds.
+# How long messages to many clients wait at most for the thread that trains to have sent all, in seconds.
 _HOLD = 0.02
+# How long that thread goes on waiting when a message has come, for those of others, in seconds.
+_NOTICE = 0.004
 _REPORT = TYPES.index(Report)
 # Messages that a client has to answer.
 _ASKING = (Ask, BeginStep, Evaluate, Gradient, Smashed)
@@ -59,8 +61,14 @@ class GrpcTransport(Waiting):
             homes=homes,
         )
         self.meter = Meter()
+        # With few clients, what they do meanwhile is worth more than a message less.
+        self._holds = clients >= MANY
         self._held: dict[int, Peer] = {}
-        """Clients with a message that goes out with the next one."""
+        """Clients with messages that wait for others, so that they go out together."""
+        self._notice_due = False
+        """Whether the thread that trains will look in a moment what has come."""
+        self._release_due = False
+        """Whether they will be let go in a moment, whatever this thread does."""
         self.received: set[str] = set()
         """Kinds of messages that ever came in, so that a test can tell what this process has seen."""
 
@@ -69,12 +77,8 @@ class GrpcTransport(Waiting):
         self._send(clients, message)
 
     def tell(self, clients: Iterable[int], message: Message) -> None:
-        """See `Transport.tell`. It waits a moment for the next message to each client."""
-        # With few clients, what they do meanwhile is worth more than a message less.
-        hold = len(self.peers) >= MANY
-        self._send(clients, message, hold)
-        if hold:
-            background().soon(lambda: background().loop.call_later(_HOLD, self._release))
+        """See `Transport.tell`."""
+        self._send(clients, message)
 
     def send(self, client: int, message: Message) -> None:
         """See `Transport.send`."""
@@ -122,7 +126,8 @@ class GrpcTransport(Waiting):
         if self.patient:
             raise RollbackError(f"{self.label(client)} was disconnected: {error}") from error
 
-    def _send(self, clients: Iterable[int], message: Message, hold: bool = False) -> None:
+    def _send(self, clients: Iterable[int], message: Message) -> None:
+        """Send a message to each. With many clients it goes out when this thread waits, or a moment later."""
         data, size, asks = pack(message), message.size, isinstance(message, _ASKING)
         sent = []
         with self.lock:
@@ -133,10 +138,9 @@ class GrpcTransport(Waiting):
                     continue
                 conversation.send(*data)
                 peer.activity.sent(size, asks)
-                if hold:
+                if self._holds:
                     self._held[client] = peer
                 elif peer.stream is not None:
-                    self._held.pop(client, None)
                     peer.stream.wake()
                 if conversation.kept_bytes > self._largest_backlog:
                     self.expel(
@@ -144,12 +148,36 @@ class GrpcTransport(Waiting):
                     )
                 else:
                     sent.append(client)
+            if self._held and not self._release_due:
+                self._release_due = True
+                background().soon(lambda: background().loop.call_later(_HOLD, self._release))
         self.meter.add_each(message.sizes(), Direction.DOWN, sent)
 
     def _release(self) -> None:
-        """Let go what has waited for a next message."""
+        """Let go what has waited for long enough."""
         with self.lock:
-            for peer in self._held.values():
-                if peer.stream is not None:
-                    peer.stream.wake()
-            self._held.clear()
+            self._release_due = False
+            self._flush()
+
+    def _flush(self) -> None:
+        """See `Waiting`."""
+        for peer in self._held.values():
+            if peer.stream is not None:
+                peer.stream.wake()
+        self._held.clear()
+
+    def _answered(self) -> None:
+        """See `Membership`. Of many clients more will answer in a moment: the thread then takes all of them.
+
+        Otherwise it and the event loop would take turns, message by message.
+        """
+        if not self._holds:
+            self.lock.notify_all()
+        elif not self._notice_due:
+            self._notice_due = True
+            background().loop.call_later(_NOTICE, self._notice)
+
+    def _notice(self) -> None:
+        with self.lock:
+            self._notice_due = False
+            self.lock.notify_all()

@@ -196,9 +196,13 @@ class Waiting(Membership):
         if self._interrupted() and stuck:
             # The step cannot end without this client; the last checkpoint is what counts.
             raise KeyboardInterrupt
+        self._flush()
         self._awaited = peer
         self.lock.wait(_GLANCE)
         self._awaited = None
+
+    def _flush(self) -> None:
+        """Send what was held back, since this thread waits for the answers."""
 
     def _hear_failures(self) -> None:
         """Disconnect who cannot go on. That training diverged is believed if most say so."""
