@@ -1,6 +1,6 @@
 """Ranks that torchrun has started agree on which start this is, so that nothing of an earlier one counts.
 
-torchrun keeps one store for all starts of a job, with the addresses that ranks of an earlier start left in it.
+torchrun keeps one store for all starts of a job, with the addresses that ranks of an earlier one left in it.
 How often a machine's ranks were started again (TORCHELASTIC_RESTART_COUNT) does not tell them apart: only
 machines with a rank that failed count it. But all ranks of one start are gone before those of the next begin.
 """
