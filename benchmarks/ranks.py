@@ -3,37 +3,40 @@
     python benchmarks/ranks.py            print the figures
     python benchmarks/ranks.py --save     and write them to benchmarks/results/ranks.json
 
-Both servers have the same clients, in one process, on loopback. Nothing here passes or fails; the target is
-printed beside the figure.
+Both servers have the same light clients (`cutlayer load`), in one process, on loopback. It takes about a
+minute on two idle cores. Nothing here passes or fails; the target is printed beside the figure.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-from client_processes import clients  # type: ignore[import-not-found]
 
 from cutlayer.training.provenance import provenance
 from cutlayer.training.records import read
 
 RESULTS = Path(__file__).parent / "results" / "ranks.json"
+# More than a start and a few steps take, in seconds.
+PATIENCE = 110.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def free_port() -> int:
     """A port that nobody listens on, nor on the next."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    while True:
+        with socket.socket() as found, socket.socket() as following:
+            found.bind(("127.0.0.1", 0))
+            port: int = found.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                following.bind(("127.0.0.1", port + 1))
+                return port
 
 
 def cpu_seconds(pid: int) -> float:
@@ -46,6 +49,16 @@ def steps(directory: Path) -> int:
     """How many steps a run has made."""
     path = directory / "records.jsonl"
     return sum(record["kind"] == "step" for record in read(path)) if path.exists() else 0
+
+
+def wait_for(directory: Path, number: int, processes: list[subprocess.Popen[bytes]]) -> int:
+    """Wait until a run has made so many steps; how many it has."""
+    end = time.monotonic() + PATIENCE
+    while (made := steps(directory)) < number:
+        if any(process.poll() is not None for process in processes) or time.monotonic() > end:
+            sys.exit(f"the run has made {made} steps and does not come to {number}; see above")
+        time.sleep(0.1)
+    return made
 
 
 def measure(ranks: int, count: int, rounds: int) -> float:
@@ -81,21 +94,19 @@ def measure(ranks: int, count: int, rounds: int) -> float:
             )
             for rank in range(ranks)
         ]
-        context = multiprocessing.get_context("spawn")
-        playing = context.Process(target=clients, args=(port, list(range(count)), "digits", "."), daemon=True)
-        playing.start()
+        load = [sys.executable, "-m", "cutlayer", "load", f"127.0.0.1:{port}", "--clients", str(count)]
+        load += ["--as", "0", "--steps", "1000", "--processes", "1", "--json"]
+        playing = subprocess.Popen(load, stdout=subprocess.DEVNULL)
         try:
-            while steps(directory) < 3:
-                time.sleep(0.2)
-            begun, before = steps(directory), [cpu_seconds(server.pid) for server in servers]
-            while steps(directory) < begun + rounds:
-                time.sleep(0.2)
-            made, after = steps(directory) - begun, [cpu_seconds(server.pid) for server in servers]
+            begun = wait_for(directory, 3, [*servers, playing])
+            before = [cpu_seconds(server.pid) for server in servers]
+            made = wait_for(directory, begun + rounds, [*servers, playing]) - begun
+            after = [cpu_seconds(server.pid) for server in servers]
         finally:
-            for server in servers:
-                server.kill()
-                server.wait()
-            playing.kill()
+            # The clients first: they would try again.
+            for process in (playing, *servers):
+                process.kill()
+                process.wait()
     return (sum(after) - sum(before)) / made / count
 
 

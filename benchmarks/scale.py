@@ -5,8 +5,8 @@
     python benchmarks/scale.py --only sample    one part: many or sample
 
 Each case has a server in a process of its own and its clients in two others. The clients speak the real
-protocol and compute nothing (`cutlayer load`). The model is tiny: what is measured is the server's work on
-messages.
+protocol and compute nothing (`cutlayer load`). The model is tiny and only smashed data are compressed: what
+is measured is the server's work on messages. All of it takes less than two minutes on two idle cores.
 Nothing here passes or fails; the targets are printed beside the figures.
 """
 
@@ -59,6 +59,7 @@ def serve(clients: int, per_step: int, steps: int, answer: Any) -> None:
     settings = [
         f"train.clients={clients}", f"train.clients_per_step={per_step}", "train.epochs=100000",
         "train.batch_size=1", "model.width=4", "train.server_batching=fused", "codec.measure=false",
+        "codec.up=ems:bpe=1.0", "codec.down=none", "codec.sync=none",
     ]  # fmt: skip
     config = load(None, settings)
     offered = settings_for_clients(config)

@@ -15,7 +15,7 @@ from cutlayer.data import load
 from cutlayer.errors import LimitError, RefusedError, UnreachableError
 from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.inference.service import INFERENCE
-from cutlayer.wire.grpc.gate import PUSHBACK
+from cutlayer.wire.grpc.guard.gate import PUSHBACK
 from cutlayer.wire.messages.protobuf import message_class
 
 

@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+from cutlayer.protocol.client_sampling import sample_clients
 from cutlayer.wire.security import tokens
 
 FLAGS = ("--straggler", "drop", "--deadline", "3", "--quorum", "2", "--elastic", "--tokens", "tokens.txt")
 MANY = ("train.clients=8", "train.clients_per_step=2", "train.epochs=40", "data.partition=even")
+ROUND = ("train.epochs=1", "train.batch_size=2", "data.partition=even")
 
 
 def join(cluster: Any, name: str, *flags: str) -> Any:
@@ -67,15 +69,23 @@ def test_an_elastic_run_needs_settings_that_let_clients_go(cluster) -> None:
         assert "Traceback" not in server.text
 
 
-def test_a_killed_client_of_a_round_changes_nothing(cluster, network) -> None:
-    settings = ("train.clients_per_step=2", "train.sync=3", "train.checkpoint_every=2")
+def test_a_killed_client_changes_nothing_and_one_that_was_not_drawn_takes_nobody_back(
+    cluster, network
+) -> None:
+    # One round, of many steps.
+    settings = (*ROUND, "train.clients_per_step=2", "train.sync=epoch", "train.checkpoint_every=2", "seed=3")
+    drawn = sample_clients(3, 0, range(3), 2)
+    (idle,) = {0, 1, 2} - set(drawn)
     server = cluster.serve(*settings)
-    clients = [cluster.join(0), cluster.join_slowly(1), cluster.join(2)]
-    network.until(lambda: len(cluster.records()) > 3, "steps")
-    clients[1].kill()
-    cluster.join(1)
+    clients = {c: cluster.join_slowly(c) if c == drawn[0] else cluster.join(c) for c in range(3)}
+    network.until(lambda: len(cluster.records()) > 1, "steps")
+    clients[idle].kill()
+    cluster.join(idle).says("takes part from step [1-9]")
+    assert "going back" not in server.text
+    clients[drawn[0]].kill()
+    cluster.join(drawn[0])
     loop = cluster.train(*settings)
     assert server.wait() == 0, server.text
-    assert "going back to step" in server.text
+    assert f"client {drawn[0]} came back without its state; going back to step" in server.text
     assert network.plain(cluster.folder / "net") == network.plain(loop)
     network.same_weights(loop, cluster.folder / "net")

@@ -45,6 +45,12 @@ class Ranks:
             for rank in range(self.world)
         ]
 
+    def serve_alone(self, *settings: str) -> Any:
+        """One process goes on with the run, at the address of the second rank."""
+        given = [part for setting in (*self.network.SETTINGS, *settings) for part in ("--set", setting)]
+        place = ("--out", "net", "--listen", f"127.0.0.1:{self.ports[1]}", "--threads", "1", "--resume")
+        return self.cluster.nursery.start("serve", *given, *place, cwd=self.cluster.folder)
+
     def join(self, client: int | None, *flags: str) -> Any:
         """Every client calls the second rank, whoever's it is."""
         where = f"127.0.0.1:{self.ports[1]}"
@@ -82,7 +88,7 @@ def close(one: Path, other: Path, most: float) -> None:
         assert apart <= most * torch.linalg.vector_norm(tensor.double()), name
 
 
-def test_exact_ranks_that_are_killed_give_the_bits_and_records_of_one_process(
+def test_exact_ranks_that_are_killed_and_replaced_give_the_bits_and_records_of_one_process(
     ranks: Ranks, cluster: Any, network: Any
 ) -> None:
     settings = ("train.clients=4", "train.checkpoint_every=2", "codec.sync=qu:bits=8")
@@ -97,8 +103,13 @@ def test_exact_ranks_that_are_killed_give_the_bits_and_records_of_one_process(
     ranks.processes[1].kill()
     assert ranks.processes[0].wait() == 1
     assert "another rank of the server is gone" in ranks.processes[0].text
-    ranks.restarts = 1
+    # One process goes on, where all clients call; and then two ranks again.
     # Clients of the first rank were sent to an address that nobody listens at any more.
+    alone = ranks.serve_alone(*settings)
+    begun = steps(cluster)
+    network.until(lambda: steps(cluster) > begun + 2, "two steps of one process")
+    alone.kill()
+    ranks.restarts = 1
     ranks.ports[0] = free_port()
     ranks.serve(*settings, flags=("--exact",))
     clients[0].kill()

@@ -20,6 +20,8 @@ def check(*settings: str, world: int = 2, policy: Policy | None = None, **how: b
         (["train.clients=3"], {"world": 4}, "4 ranks, but 3 clients: each rank needs one at least"),
         (["train.mode=sequential"], {}, "sequential updates the server's half after every client"),
         (["train.mode=relay"], {}, "relay updates the server's half after every client"),
+        (["train.mode=async"], {}, "use parallel or u-shaped, or one process"),
+        (["train.clients_per_step=2"], {}, "leave it out, or use one process"),
         (["train.server_batching=fused"], {}, "set it to per_client"),
         (["train.aggregation=allreduce"], {}, "set train.aggregation to server"),
         ([], {"aggregator": True}, "leave out --aggregator"),

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from cutlayer.errors import CredentialError, FileError, RefusedError, RollbackError, UnreachableError
-from cutlayer.wire.grpc.connection_errors import explain
+from cutlayer.wire.grpc.client.connection_errors import explain
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
 from cutlayer.wire.messages.protobuf import PACKAGE, message_class

@@ -18,7 +18,7 @@ from cutlayer.codecs.registry import codec_of
 from cutlayer.device.inference_half import OnnxHalf
 from cutlayer.errors import CutlayerError, MessageError, RefusedError, UnreachableError
 from cutlayer.imports import need
-from cutlayer.wire.grpc.connection_errors import explain
+from cutlayer.wire.grpc.client.connection_errors import explain
 from cutlayer.wire.grpc.options import PUSHBACK
 from cutlayer.wire.messages.protobuf import PREDICT, message_class
 from cutlayer.wire.security.credentials import ClientSecurity

@@ -21,8 +21,8 @@ from cutlayer.seeding import undisturbed
 from cutlayer.split.tensors import Tensors, concatenate, divide_batch, main_output, samples_in, tensors_of
 from cutlayer.training.load_run import Trained
 from cutlayer.wire import log
-from cutlayer.wire.grpc.connections import Connections
-from cutlayer.wire.grpc.gate import Gate
+from cutlayer.wire.grpc.guard.connections import Connections
+from cutlayer.wire.grpc.guard.gate import Gate
 from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.grpc.options import server_options
 from cutlayer.wire.limits import Limits, Places

@@ -9,7 +9,7 @@ import grpc
 from cutlayer.errors import CutlayerError
 from cutlayer.inference.batcher import Batcher
 from cutlayer.wire import log
-from cutlayer.wire.grpc.gate import caller
+from cutlayer.wire.grpc.guard.gate import caller
 from cutlayer.wire.messages.protobuf import INFERENCE, PREDICT, message_class
 from cutlayer.wire.meter import Direction, Kind
 from cutlayer.wire.metrics import Metrics

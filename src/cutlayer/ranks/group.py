@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cutlayer.errors import NonFiniteError, RankLostError, RollbackError
 from cutlayer.ranks.environment import RankEnvironment
+from cutlayer.ranks.start import agree_on_start
 
 # Not all that is used here is in PyTorch's own type descriptions.
 dist: Any = torch.distributed
@@ -52,6 +53,7 @@ class RankGroup:
         self.environment = environment
         self.world = environment.world
         self._leader = 0
+        self._first_start = True
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="ranks", daemon=True).start()
         backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
@@ -61,7 +63,9 @@ class RankGroup:
         """Meet the others at torchrun's store, where an earlier start may have left its addresses."""
         rank, world = self.environment.rank, self.world
         store, _, _ = next(dist.rendezvous("env://", rank, world, timeout=_PATIENCE))
-        fresh = dist.PrefixStore(f"cutlayer/start-{self.environment.restarts}", store)
+        start = agree_on_start(store, rank, world)
+        self._first_start = start.first
+        fresh = dist.PrefixStore(f"cutlayer/start-{start.name}", store)
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=_PATIENCE)
 
     @property
@@ -73,6 +77,11 @@ class RankGroup:
     def leads(self) -> bool:
         """Whether this rank is the leader: it writes the run's directory and evaluates."""
         return self.place == 0
+
+    def started_again(self) -> bool:
+        """Whether torchrun has started ranks of this job before, here or elsewhere."""
+        again = not self._first_start or self.environment.restarts > 0
+        return any(said["again"] for said in self.talk("again", again=again))
 
     def elect(self, newest: int) -> None:
         """Make the rank the leader that has the newest checkpoint; the first of them.

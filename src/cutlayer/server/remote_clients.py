@@ -77,6 +77,8 @@ class RemoteClients:
         self._plan = plan
         self._stateless = stateless
         self._restored: dict[int, bytes] = {}
+        self._number = 0
+        """The step before which newcomers were let in last."""
 
     def begin(self, number: int) -> None:
         """See `ClientPool.begin`. A new era, with all clients that are ready."""
@@ -90,6 +92,7 @@ class RemoteClients:
         }
         if self._among_clients:
             welcome["meeting"] = self.transport.rendezvous()
+        self._number = number
         if self._plan is not None:
             for client in self.transport.newcomers():
                 self._join(self._plan, client)
@@ -122,18 +125,33 @@ class RemoteClients:
         return newcomers
 
     def _admit_for_rounds(self, plan: Plan, number: int) -> Sequence[int]:
-        """Let newcomers in, who need nothing from others. A round begins when the quorum is there."""
-        begins = plan.round(number)[1] == number
+        """Let newcomers in, who need nothing from others.
+
+        A round begins when the quorum is there; under `wait`, when all are there who were drawn for it. Only
+        they hold something until it ends.
+        """
+        self._number = number
+        patient, transport = self.transport.patient, self.transport
+        first = plan.round(number)[1]
+        drawn = plan.sampled(first) if patient else ()
+        if first != number:
+            transport.need(drawn)
+            return self._admit(plan)
+        transport.need(())
         admitted: list[int] = []
         while True:
-            if begins:
-                self.transport.let_go()
-            for client in self.transport.newcomers():
-                self._join(plan, client)
-                self.transport.admit(client, number)
-                admitted.append(client)
-            if not begins or self.transport.has_quorum():
+            transport.let_go()
+            admitted += self._admit(plan)
+            if transport.all_there(drawn) if patient else transport.has_quorum():
+                transport.need(drawn)
                 return admitted
+
+    def _admit(self, plan: Plan) -> Sequence[int]:
+        newcomers = self.transport.newcomers()
+        for client in newcomers:
+            self._join(plan, client)
+            self.transport.admit(client, self._number)
+        return newcomers
 
     def _join(self, plan: Plan, client: int) -> None:
         """Take down what a client has said of its data, new ones if it was not there at the beginning."""
@@ -157,9 +175,21 @@ class RemoteClients:
 
     def evaluator(self) -> tuple[int, int] | None:
         """See `ClientPool.evaluator`. The first that has a test set."""
+        if self._plan is not None and self.transport.patient:
+            return self._await_evaluator(self._plan)
         for client in self.transport.members():
             if self._tests[client]:
                 return client, self._tests[client]
+        return None
+
+    def _await_evaluator(self, plan: Plan) -> tuple[int, int] | None:
+        """The first of all clients that has a test set, also if it has to come back first."""
+        for client, samples in enumerate(self._tests):
+            if samples:
+                while not self.transport.all_there([client]):
+                    self.transport.let_go()
+                    self._admit(plan)
+                return client, samples
         return None
 
     def state(self, number: int) -> dict[str, Tensor]:

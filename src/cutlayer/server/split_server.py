@@ -125,7 +125,7 @@ class SplitServer:
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
-        if not self.transport.patient and self.asynchronous is None:
+        if self.asynchronous is None and (self.rounds is not None or not self.transport.patient):
             newcomers = self.clients.admit_newcomers(self.number)
             if self.rounds is not None:
                 self.rounds.joined(newcomers)

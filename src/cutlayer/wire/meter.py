@@ -67,8 +67,14 @@ class Meter:
 
     def add_all(self, sizes: Mapping[Kind, int], direction: Direction, client: int | None = None) -> None:
         """Count a message that carries several kinds."""
-        for kind, nbytes in sizes.items():
-            self.add(kind, direction, nbytes, client)
+        with self._lock:
+            counts = self._counts.get(client)
+            if counts is None:
+                counts = self._counts[client] = {}
+            for kind, nbytes in sizes.items():
+                key = _KEYS[direction, kind]
+                counts[key] = counts.get(key, 0) + nbytes
+                self._total[key] = self._total.get(key, 0) + nbytes
 
     def add_each(self, sizes: Mapping[Kind, int], direction: Direction, clients: Sequence[int]) -> None:
         """Count a message that goes to each of these clients."""

@@ -1,5 +1,7 @@
 """One event loop a process, whoever asks first."""
 
+import asyncio
+import socket
 import threading
 from functools import cache
 
@@ -28,3 +30,31 @@ def test_threads_that_ask_at_the_same_time_get_one_loop(monkeypatch: pytest.Monk
         thread.join()
     assert len(begun) == 1
     assert found == begun * 3
+
+
+def test_a_reader_is_called_once_for_all_bytes_that_wait() -> None:
+    # As gRPC does: a byte for each message, and a reader that takes one byte and all messages.
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    found = event_loop.background()
+    taken: list[bytes] = []
+
+    async def listen() -> None:
+        found.loop.add_reader(ours, lambda: taken.append(ours.recv(1)))
+        # The loop is here until all have been written.
+        theirs.sendall(bytes(50))
+
+    async def ignore() -> bool:
+        return found.loop.remove_reader(ours)
+
+    found.run(listen())
+    for _ in range(3):
+        found.run(asyncio.sleep(0))
+    assert taken == [b"\0"]
+    theirs.sendall(b"x")
+    theirs.close()
+    for _ in range(3):
+        found.run(asyncio.sleep(0))
+    assert taken[1] == b"x"
+    assert found.run(ignore())
+    ours.close()

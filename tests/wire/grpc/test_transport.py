@@ -164,24 +164,41 @@ def test_policies_that_make_no_sense() -> None:
             Policy("drop", **bad)
 
 
-@pytest.mark.parametrize(("clients", "alone"), [(50, False), (3, True)])
-def test_what_is_told_goes_out_with_the_next_message(clients: int, alone: bool) -> None:
+@pytest.mark.parametrize(("clients", "at_once"), [(50, False), (3, True)])
+def test_messages_to_many_go_out_together(clients: int, at_once: bool) -> None:
     # From fifty clients on; with fewer, they can use the time.
     found = hub(clients, quorum=1)
     woken: list[int] = []
     for peer in found.peers:
         peer.stream = Stream(lambda function, number=peer.number: woken.append(number))  # type: ignore[misc]
     found.tell([0, 1], Placeholder(4))
-    assert woken == ([0, 1] if alone else [])
     found.send(0, Placeholder(5))
-    assert woken == ([0, 1, 0] if alone else [0])
-    # And a moment later by itself, if there is none.
-    background().run(asyncio.sleep(0.1))
-    assert woken == ([0, 1, 0] if alone else [0, 1])
+    assert woken == ([0, 1, 0] if at_once else [])
+    # When this thread waits, or a moment later by themselves.
+    with found.lock:
+        found._wait()
+    assert woken == ([0, 1, 0] if at_once else [0, 1])
     for number, kept in ((0, 2), (1, 1)):
         conversation = found.peers[number].conversation
         assert conversation is not None
         assert len(conversation.batch(0, several=True)) == kept
+    background().run(asyncio.sleep(0.1))
+    woken.clear()
+    found.send(1, Placeholder(6))
+    background().run(asyncio.sleep(0.1))
+    assert woken == [1]
+
+
+def test_a_thread_that_waits_for_one_of_many_takes_all_that_came() -> None:
+    found = hub(50, quorum=1)
+
+    async def both_answer() -> None:
+        answers(found, 0)
+        answers(found, 1)
+
+    background().soon(lambda: background().loop.create_task(both_answer()))
+    assert found.receive(0) == Report(0, 8, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    assert found.peers[1].inbox
 
 
 def test_a_new_name_gets_the_next_place_of_an_elastic_run_only() -> None:
@@ -202,3 +219,50 @@ def test_who_has_no_connection_is_let_go() -> None:
     assert found.reachable() == (0, 2)
     found.let_go()
     assert found.members() == (0, 2)
+
+
+def comes_again(found: GrpcTransport, client: int, attempt: int = 1) -> None:
+    """The client's connection breaks, and a new process of it connects."""
+    peer = found.peers[client]
+    with found.lock:
+        if peer.stream is not None:
+            found.lost(client, peer.stream)
+        hello = SimpleNamespace(incarnation=bytes([attempt]) * 16, attempt=1, era="", received=0)
+        assert not found.greet(client, hello, stream())
+
+
+def test_under_wait_only_those_who_hold_a_state_take_the_run_back() -> None:
+    notes: list[str] = []
+    found = GrpcTransport(3, note=notes.append)
+    for client in range(3):
+        wait(found, client)
+    found.begin(0)
+    found.need([1])
+    comes_again(found, 0)
+    found._glance()
+    assert found.members() == (1, 2)
+    # It is waited for if it is drawn next, and let in; one that only lost its connection is kept if needed.
+    found.need(())
+    found._interrupted = lambda: wait(found, 0) or False
+    assert not found.all_there([0, 2])
+    assert notes == ["waiting for client 0"]
+    found.admit(0, step=1)
+    assert found.all_there([0, 2])
+    found.need([0, 2])
+    found.peers[1].stream = found.peers[2].stream = None
+    found.let_go()
+    assert found.members() == (0, 2)
+    comes_again(found, 2)
+    with pytest.raises(RollbackError, match="client 2 came back without its state"):
+        found._glance()
+
+
+def test_a_new_era_needs_everybody() -> None:
+    found = GrpcTransport(2)
+    for client in range(2):
+        wait(found, client)
+    found.need([0])
+    found.begin(0)
+    comes_again(found, 1)
+    with pytest.raises(RollbackError, match="client 1 came back without its state"):
+        found._glance()

@@ -60,7 +60,7 @@ def serve_rank(
     check_settings(config, group.world, listening.policy, aggregator=aggregator, exact=exact)
     resolve_device(config.train.device)  # before clients are waited for
     check_alike(group, config, exact=exact)
-    resume = resume or group.environment.restarts > 0
+    resume = group.started_again() or resume
     directory = Path(config.output.dir)
     steps = checkpoint.steps(directory / "checkpoints") if resume else []
     group.elect(steps[-1] if steps else -1)

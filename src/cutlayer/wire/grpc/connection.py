@@ -20,10 +20,9 @@ from typing import Any
 
 import grpc
 
-import cutlayer
-from cutlayer.errors import CutlayerError, MessageError, NetworkError, UnreachableError
-from cutlayer.wire.address import parse_address
-from cutlayer.wire.grpc.connection_errors import explain
+from cutlayer.errors import CutlayerError, MessageError, NetworkError
+from cutlayer.wire.grpc.client.connection_errors import explain
+from cutlayer.wire.grpc.client.stream import BrokenError, greet, last_word, prepare, said
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
 from cutlayer.wire.grpc.retransmit import Reliable, sealed
@@ -31,15 +30,13 @@ from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import shaped
 from cutlayer.wire.messages.envelope import DOWN, UP, Parts, content_of, opener, to_bytes
-from cutlayer.wire.messages.protobuf import LISTENING, TRAIN, VERSION, message_class
+from cutlayer.wire.messages.protobuf import TRAIN, message_class
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.security.credentials import ClientSecurity
 
-_ANSWER = 60.0
 _LONGEST_PAUSE = 5.0
 # Bytes of the largest message that a server can send: a state of some hundred million parameters.
 _LARGEST = 4 << 30
-_HUNG_UP = "the server hung up"
 # A client is sent on at most once for each rank of the server; more than that is a circle.
 _MOST_MOVES = 64
 
@@ -93,7 +90,7 @@ class Connection:
         self._over = False
         self._well = time.monotonic()
         self._background = background()
-        self._woken = self._background.run(_event())
+        self._woken = asyncio.Event()
         self._task = self._background.start(self._stay())
 
     def send(self, conversation: Reliable | None, *messages: Parts) -> None:
@@ -145,7 +142,7 @@ class Connection:
             try:
                 await self._once()
                 continue
-            except _BrokenError as found:
+            except BrokenError as found:
                 error = NetworkError(f"{self._target}: {found}")
             except grpc.aio.AioRpcError as found:
                 error = await asyncio.to_thread(explain, found, self._target, self._security)
@@ -176,7 +173,16 @@ class Connection:
                 response_deserializer=opener(DOWN, "Down"),
             )
             call = method(metadata=self._security.metadata)
-            down = await self._hello(call)
+            self._attempt += 1
+            down = await greet(
+                call,
+                self._claims,
+                incarnation=self._incarnation,
+                attempt=self._attempt,
+                era=self._era,
+                received=self.conversation.received if self.conversation else 0,
+                link=self._says,
+            )
             cursor = 0
             if content_of(down) == "resume" and self.conversation is not None:
                 self.conversation.confirm(down.resume.received)
@@ -197,34 +203,6 @@ class Connection:
         finally:
             await channel.close()
 
-    async def _hello(self, call: Any) -> Any:
-        self._attempt += 1
-        hello = message_class("Hello")(
-            protocol=VERSION,
-            release=cutlayer.__version__,
-            incarnation=self._incarnation,
-            attempt=self._attempt,
-            era=self._era,
-            received=self.conversation.received if self.conversation else 0,
-            link=self._says,
-            takes_several=True,
-        )
-        if self._claims is not None:
-            hello.claims = self._claims
-        try:
-            async with asyncio.timeout(_ANSWER):
-                # Nothing is written before the server says that it listens: see `_write`.
-                if LISTENING not in (await call.initial_metadata() or ()):
-                    return _said(await call.read())
-                reading = asyncio.ensure_future(call.read())
-                try:
-                    await _write(call, message_class("Up")(hello=hello))
-                    return _said(await reading)
-                finally:
-                    reading.cancel()
-        except TimeoutError:
-            raise _BrokenError(_HUNG_UP) from None
-
     async def _offered(self, call: Any, offer: Any) -> Any:
         """Load the data meanwhile, and wait for the others."""
         if self._keeps_place:
@@ -233,14 +211,7 @@ class Connection:
             self._link = Link.parse(offer.link)
         answer = asyncio.get_running_loop().create_future()
         self.events.put(Event("offer", offer, answer=answer))
-        reading = asyncio.ensure_future(call.read())
-        try:
-            await asyncio.wait((answer, reading), return_when=asyncio.FIRST_COMPLETED)
-            if not reading.done():
-                await _write(call, message_class("Up")(ready=answer.result()))
-            return _said(await reading)
-        finally:
-            reading.cancel()
+        return await prepare(call, answer)
 
     async def _converse(self, call: Any, cursor: int) -> None:
         conversation = self.conversation
@@ -250,13 +221,13 @@ class Connection:
         writer = asyncio.ensure_future(self._writer(call, conversation, cursor))
         try:
             while True:
-                down = _said(await call.read())
+                down = said(await call.read())
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
                     messages = list(conversation.accept_all(down, lambda: _LARGEST))
                 except MessageError as error:
-                    raise _BrokenError(error) from None
+                    raise BrokenError(error) from None
                 self._well = time.monotonic()
                 self._gauge.confirmed(down.received, self._well)
                 for message in messages:
@@ -290,53 +261,17 @@ class Connection:
 
     def _goodbye(self, down: Any) -> None:
         """What the server's last word means for this client."""
-        kind = content_of(down)
-        if kind != "goodbye":
-            raise _BrokenError(f"the server sent {kind} where none is expected")
-        goodbye = down.goodbye
-        code = goodbye.Code.Name(goodbye.code) if goodbye.code in goodbye.Code.values() else "UNKNOWN"
-        if code == "AGAIN":
-            return
-        if code == "LATER":
-            raise _BrokenError(goodbye.reason)
+        code, reason, address = last_word(down)
         if code == "MOVED":
-            return self._move(goodbye.address)
-        self._over = True
-        self.events.put(Event("goodbye", (code, goodbye.reason)))
+            self._move(address)
+        elif code != "AGAIN":
+            self._over = True
+            self.events.put(Event("goodbye", (code, reason)))
 
     def _move(self, address: str) -> None:
         """Another rank of the server has this client: the next stream goes there."""
         self._moves += 1
-        try:
-            parse_address(address)
-        except UnreachableError as error:
-            raise _BrokenError(f"the server sends this client on: {error}") from None
         if self._moves > _MOST_MOVES:
             self._moves = 0
-            raise _BrokenError("no rank of the server has a place for this client")
+            raise BrokenError("no rank of the server has a place for this client")
         self._target = address
-
-
-class _BrokenError(Exception):
-    """The stream has ended where it should not; another one may do better."""
-
-
-def _said(down: Any) -> Any:
-    """What was read, if it is not the end."""
-    if down is grpc.aio.EOF:
-        raise _BrokenError(_HUNG_UP)
-    return down
-
-
-async def _write(call: Any, up: Any) -> None:
-    """Write, while somebody reads: if the server has left, its last word says why.
-
-    A write to a stream that the server has ended fails with a status of gRPC's own, "Internal error from
-    Core", which then hides the server's.
-    """
-    with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        await call.write(up)
-
-
-async def _event() -> asyncio.Event:
-    return asyncio.Event()

@@ -13,8 +13,8 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2
 
-from cutlayer.wire.grpc.connection_errors import explain
-from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
+from cutlayer.wire.grpc.client.connection_errors import explain
+from cutlayer.wire.grpc.guard.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.security.credentials import ClientSecurity
 
 HEALTH = "grpc.health.v1.Health"

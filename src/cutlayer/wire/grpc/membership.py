@@ -1,4 +1,4 @@
-"""Who the clients of a run are, who of them is connected, and who takes part.
+"""Who of a run's clients takes part: they are greeted, checked, made members, and told to leave.
 
 An era begins with all who are ready and ends when everybody has to come back. Within it a client whose
 connection broke goes on with its conversation; one that comes back as another process has lost its state.
@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from cutlayer.errors import MessageError, NotNowError, RefusedError
-from cutlayer.wire import log
 from cutlayer.wire.grpc.peer import Peer, Stream
+from cutlayer.wire.grpc.roster import Roster
 from cutlayer.wire.homes import Homes
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.penalty import Penalties
@@ -32,8 +31,8 @@ def everybody_fits(client: int, ready: Any, others: Mapping[int, Any]) -> Mappin
     return {}
 
 
-class Membership:
-    """All clients of a run, wherever they are."""
+class Membership(Roster):
+    """The clients of a run, and which of them are members of the present era."""
 
     def __init__(
         self,
@@ -49,19 +48,10 @@ class Membership:
     ) -> None:
         """`check` tells whether a client's data fit the run, `penalties` who has to stay away.
 
-        `names` are those of the clients in the order of their numbers, where credentials tell them. `homes`
-        says which clients are expected here, where the server has several ranks.
+        See `Roster` for the rest.
         """
-        self.homes = homes or Homes(clients, 0, 1)
-        self.clients = clients
-        self.policy = policy or Policy()
-        self.limits = limits or Limits()
-        self.names = tuple(names)
-        self.patient = self.policy.straggler == "wait"
-        self.lock = threading.Condition()
-        self.peers = [Peer(number) for number in range(clients)]
+        super().__init__(clients, policy, limits, names=names, note=note, homes=homes)
         self.era = ""
-        self.note = note
         self._check = check
         self._penalties = penalties or Penalties()
         self._refusals: dict[int, str] = {}
@@ -72,35 +62,30 @@ class Membership:
         """Why all have to go back to the last checkpoint, if they do."""
         self._failures = False
         """Whether somebody has said that it cannot go on, and nobody has looked since."""
+        self._needed: frozenset[int] | None = None
+        """Whose state the run cannot go on without; None for that of everybody."""
         self._welcome: dict[str, Any] = {}
         self._largest_backlog = _BACKLOG * self.limits.message
         self._closed = False
 
-    def label(self, client: int) -> str:
-        """See `Transport.label`."""
-        named = client < len(self.names)
-        return f"client {client} ({self.names[client]})" if named else f"client {client}"
-
     # For the thread that trains.
 
-    def place_of(self, name: str) -> int:
-        """The number of the client with this name. In an elastic run a new one gets the next place."""
-        if name in self.names:
-            return self.names.index(name)
-        if not self.policy.elastic:
-            raise RefusedError(f"{name!r} is not among the clients of this run")
-        if len(self.names) >= self.clients:
-            raise RefusedError(
-                f"all {self.clients} places of this run are taken; start it with more --clients"
-            )
-        self.names = (*self.names, name)
-        return len(self.names) - 1
+    def need(self, clients: Collection[int]) -> None:
+        """From now on only these hold what the run cannot go on without. A new era needs everybody.
+
+        Under `wait`, whoever else is lost is a newcomer when it comes back, and nobody goes back with it.
+        """
+        with self.lock:
+            self._needed = frozenset(clients)
 
     def let_go(self) -> None:
-        """Whoever has no connection now is no member any more, and is a newcomer when it comes back."""
+        """Whoever has no connection now is no member any more, and is a newcomer when it comes back.
+
+        Under `wait` those are kept who hold what the run needs.
+        """
         with self.lock:
             for peer in self.peers:
-                if peer.conversation is not None and peer.stream is None:
+                if peer.conversation is not None and peer.stream is None and not self._holds_state(peer):
                     self.log("client-gone", peer.number)
                     peer.retire("AGAIN", "it left")
 
@@ -116,6 +101,7 @@ class Membership:
             if largest_message is not None:
                 self._largest_backlog = _BACKLOG * largest_message + _SLACK
             self.era = era or secrets.token_hex(8)
+            self._needed = None
             self._welcome = welcome
             for peer in self.peers:
                 if peer.waiting:
@@ -151,57 +137,6 @@ class Membership:
                     except RefusedError as error:
                         self._turn_away(peer, str(error))
 
-    def members(self) -> tuple[int, ...]:
-        """See `Transport.members`."""
-        with self.lock:
-            return tuple(peer.number for peer in self.peers if peer.conversation is not None)
-
-    def newcomers(self) -> list[int]:
-        """Clients that are ready while an era is going on."""
-        with self.lock:
-            return [peer.number for peer in self.peers if peer.waiting]
-
-    @property
-    def connected(self) -> int:
-        """How many clients have a connection."""
-        with self.lock:
-            return sum(peer.stream is not None for peer in self.peers)
-
-    @property
-    def waiting(self) -> int:
-        """How many messages have come that nobody has taken yet."""
-        with self.lock:
-            return sum(len(peer.inbox) for peer in self.peers)
-
-    def roster(self) -> list[dict[str, Any]]:
-        """Every client as it is now, as plain JSON: for whoever watches the run."""
-        with self.lock:
-            return [
-                peer.to_json() | {"name": self.names[peer.number] if peer.number < len(self.names) else ""}
-                for peer in self.peers
-            ]
-
-    def rendezvous(self) -> str:
-        """Where clients meet that average among themselves, as client 0 has said."""
-        with self.lock:
-            ready = self.peers[0].ready
-            return "" if ready is None else str(ready.meeting)
-
-    def test_samples(self, client: int) -> int:
-        """How many test samples a client has said that it has."""
-        ready = self.ready_of(client)
-        return 0 if ready is None else int(ready.test_samples)
-
-    def ready_of(self, client: int) -> Any:
-        """What a client that is there has said of its data; None if it has said nothing."""
-        with self.lock:
-            return self.peers[client].ready
-
-    def reachable(self) -> tuple[int, ...]:
-        """See `Transport.reachable`."""
-        with self.lock:
-            return tuple(p.number for p in self.peers if p.conversation is not None and p.stream is not None)
-
     def expel(self, client: int, reason: str) -> None:
         """Disconnect a client that broke the protocol, and say why."""
         with self.lock:
@@ -215,18 +150,12 @@ class Membership:
             self.note(told)
             self.log("client-expelled", client, "warning", reason=reason, offences=offences, seconds=wait)
             peer = self.peers[client]
-            if peer.conversation is not None and self.patient:
+            if peer.conversation is not None and self._holds_state(peer):
                 self._rollback = f"{self.label(client)} was disconnected: {reason}"
             peer.spend()
             peer.incarnation = b""
             peer.retire("EXPELLED", reason)
             self.lock.notify_all()
-
-    def log(self, event: str, client: int | None, level: str = "info", **fields: Any) -> None:
-        """Write an event of a client to the log, with its name where that is known."""
-        if client is not None and client < len(self.names):
-            fields["name"] = self.names[client]
-        log.event(event, level, client=client, **fields)
 
     # For the event loop, with the lock held.
 
@@ -293,7 +222,11 @@ class Membership:
         peer.activity.received(len(data))
         # Waking a thread that waits for another client costs more than the message itself.
         if self._awaited is None or self._awaited is peer:
-            self.lock.notify_all()
+            self._answered()
+
+    def _answered(self) -> None:
+        """The message has come for which the training thread waits."""
+        self.lock.notify_all()
 
     def failed(self, client: int, failure: Any) -> None:
         """A client cannot go on."""
@@ -322,6 +255,10 @@ class Membership:
         peer.conversation = None
         peer.forget_messages()
         peer.failure = None
-        if self.patient:
+        if self._holds_state(peer):
             self._rollback = f"{self.label(peer.number)} came back without its state"
         self.lock.notify_all()
+
+    def _holds_state(self, peer: Peer) -> bool:
+        """Whether all have to go back to the last checkpoint if this client is lost."""
+        return self.patient and (self._needed is None or peer.number in self._needed)

@@ -1,6 +1,6 @@
 """How both ends treat a connection: sizes, and pings that find a dead one."""
 
-from cutlayer.wire.grpc.connections import connections_at_most
+from cutlayer.wire.grpc.guard.connections import connections_at_most
 from cutlayer.wire.grpc.retransmit import PIECE
 from cutlayer.wire.limits import Limits
 

@@ -11,9 +11,9 @@ import grpc
 
 from cutlayer.errors import CheckpointError, CutlayerError, FileError, RankLostError, RecordError
 from cutlayer.wire import log
-from cutlayer.wire.grpc.connections import Connections
 from cutlayer.wire.grpc.event_loop import background
-from cutlayer.wire.grpc.gate import Gate
+from cutlayer.wire.grpc.guard.connections import Connections
+from cutlayer.wire.grpc.guard.gate import Gate
 from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.grpc.options import server_options
 from cutlayer.wire.grpc.service import Service

@@ -12,9 +12,10 @@ import grpc
 
 from cutlayer.errors import CutlayerError, MessageError, MovedError, NotNowError, RefusedError
 from cutlayer.wire.grpc.event_loop import background
+from cutlayer.wire.grpc.guard.revoked import Identify, RevokedCredentials
+from cutlayer.wire.grpc.guard.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.retransmit import sealed
-from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.grpc.stream_io import expect, farewell, goodbye, read, write_soon
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Rate
@@ -24,10 +25,6 @@ from cutlayer.wire.messages.envelope import DOWN, UP, Packet, content_of, opener
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, VERSION, message_class
 from cutlayer.wire.meter import Direction
 from cutlayer.wire.metrics import Metrics
-
-# How often a stream looks whether its credential was revoked.
-_LOOK = 1.0
-Identify = Callable[[Any], str | None]
 
 
 class Service:
@@ -48,17 +45,17 @@ class Service:
         self.settings = settings
         self.digest = hashlib.sha256(settings.encode()).hexdigest()
         self.identify = identify
-        self.revision = revision
-        """Another number when credentials may have been revoked."""
         self.aggregator = aggregator
         self.link = link
         self.metrics = metrics
         self.confirms = confirms
         """Whether to confirm each message when it arrives."""
         self._silent = Silent(transport.limits.strangers)
-        self._watched: dict[Stream, tuple[Any, str | None, int]] = {}
-        """Streams with the credential that they began with, and when it was last looked at."""
-        self._watching: asyncio.Task[None] | None = None
+        self._credentials = RevokedCredentials(
+            identify,
+            revision,
+            lambda name: self._refused("credential", RefusedError(f"the credential of {name} was revoked")),
+        )
 
     def handler(self) -> Any:
         """What to give to `grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -71,7 +68,7 @@ class Service:
 
     async def train(self, _: Any, context: Any) -> None:
         """One stream, from Hello to Goodbye."""
-        revision = self.revision()
+        revision = self._credentials.revision
         try:
             name = self.identify(context)
         except CutlayerError as error:
@@ -82,17 +79,12 @@ class Service:
         client = await self._greet(context, stream, name)
         if client is None:
             return
-        self._watched[stream] = (context, name, revision)
-        if self._watching is None:
-            self._watching = asyncio.ensure_future(self._watch_credentials())
+        self._credentials.add(stream, context, name, revision)
         try:
             if await self._prepare(context, stream, client):
                 await self._converse(context, stream, client)
         finally:
-            del self._watched[stream]
-            if not self._watched and self._watching is not None:
-                self._watching.cancel()
-                self._watching = None
+            self._credentials.remove(stream)
             with self.transport.lock:
                 self.transport.lost(client, stream)
 
@@ -107,7 +99,7 @@ class Service:
             stream.takes_several = hello.takes_several
             stream.link = Link.parse(hello.link or self.link) if hello.link or self.link else None
             with self.transport.lock:
-                client = self._place(hello, name)
+                client = self.transport.place_for(hello, name)
                 self.transport.greet(client, hello, stream)
             return client
         except ReplacedError as error:
@@ -171,46 +163,6 @@ class Service:
             self.transport.prepared(client, ready)
         self.transport.log("client-ready", client, samples=ready.samples)
         return True
-
-    async def _watch_credentials(self) -> None:
-        """End streams whose credential is revoked: one task for all of them."""
-        while True:
-            await asyncio.sleep(_LOOK)
-            now = self.revision()
-            for stream, (context, name, revision) in list(self._watched.items()):
-                if revision == now:
-                    continue
-                self._watched[stream] = (context, name, now)
-                try:
-                    valid = self.identify(context) == name
-                except CutlayerError:
-                    valid = False
-                if not valid:
-                    self._refused("credential", RefusedError(f"the credential of {name} was revoked"))
-                    stream.end("REFUSED", "the credential of this client was revoked")
-
-    def _place(self, hello: Any, name: str | None) -> int:
-        """Which client of the run this is: its credential says so, if there are any."""
-        peers, homes = self.transport.peers, self.transport.homes
-        if name is not None:
-            place = self.transport.place_of(name)
-            homes.check(place)
-            return place
-        if hello.HasField("claims"):
-            if hello.claims >= len(peers):
-                raise RefusedError(f"there is no client {hello.claims}; the run has {len(peers)}, from 0")
-            homes.check(int(hello.claims))
-            return int(hello.claims)
-        peers = [peers[client] for client in homes.own]
-        known = [peer.number for peer in peers if peer.incarnation == hello.incarnation]
-        free = [peer.number for peer in peers if peer.stream is None and peer.conversation is None]
-        lost = [peer.number for peer in peers if peer.stream is None]
-        found = (known or free or lost)[:1]
-        if not found and homes.world > 1:
-            raise homes.next()
-        if not found:
-            raise RefusedError(f"all {len(peers)} clients of the run are connected")
-        return found[0]
 
     def _offer(self, client: int) -> Any:
         return message_class("Offer")(

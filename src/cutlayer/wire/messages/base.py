@@ -3,9 +3,9 @@
 import dataclasses
 import operator
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.meter import Kind
@@ -41,13 +41,6 @@ class Message:
         """The bytes that are counted, by what they carry."""
         return {self.kind: self.size}
 
-    @classmethod
-    def read(cls, values: dict[str, Any], body: bytes) -> Self:
-        """The message of these fields and this body."""
-        if body:
-            raise MessageError(f"{cls.__name__} has no body, but {len(body)} bytes follow")
-        return cls(**values)
-
 
 @dataclass(frozen=True, slots=True)
 class WithBody(Message):
@@ -60,11 +53,6 @@ class WithBody(Message):
         """The body."""
         return self.body
 
-    @classmethod
-    def read(cls, values: dict[str, Any], body: bytes) -> Self:
-        """The message of these fields and this body."""
-        return cls(**values, body=body)
-
 
 def pack(message: Message) -> tuple[bytes, bytes]:
     """The message as head and body, which are sent as one byte string."""
@@ -75,9 +63,13 @@ class Layout:
     """How the head of one type of message is packed; made once for each, since a server packs many."""
 
     def __init__(self, cls: type[Message]) -> None:
+        self.cls = cls
         self.struct = struct.Struct("<BQ" + cls.layout)
         self.names = tuple(f.name for f in dataclasses.fields(cls) if f.name != "body")
         """The fields that stand in the head, in order."""
+        self.share = self.names.index("share") - 1 if "share" in self.names else None
+        """Where behind the number it stands what a message shares."""
+        self._has_body = issubclass(cls, WithBody)
         # Of a single name, it would give the value and not a tuple.
         self._get = operator.attrgetter(*self.names)
 
@@ -85,6 +77,19 @@ class Layout:
         """What stands in the head, in order."""
         found: Any = self._get(message)
         return found if len(self.names) > 1 else (found,)
+
+    def message(self, number: int, values: Sequence[Any], body: bytes) -> Message:
+        """The message of this number, what stands in its head behind that, and this body."""
+        make: Any = self.cls
+        # Fields of a dataclass are in the order in which its bases declare them.
+        found: Message
+        if self._has_body:
+            found = make(number, body, *values)
+        elif body:
+            raise MessageError(f"{self.cls.__name__} has no body, but {len(body)} bytes follow")
+        else:
+            found = make(number, *values)
+        return found
 
 
 def layout_of(cls: type[Message]) -> Layout:

@@ -18,8 +18,8 @@ import grpc
 
 from cutlayer.errors import CredentialError
 from cutlayer.wire import log
+from cutlayer.wire.grpc.guard.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.grpc.options import PUSHBACK
-from cutlayer.wire.grpc.silent import ReplacedError, Silent, host_of
 from cutlayer.wire.limits import Limits, Places
 from cutlayer.wire.metrics import Metrics
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.wire.grpc.silent import ReplacedError, Silent, split_peer
+from cutlayer.wire.grpc.guard.silent import ReplacedError, Silent, split_peer
 
 
 async def never() -> None:

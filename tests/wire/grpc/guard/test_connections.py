@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cutlayer.wire.grpc.connections import _oldest_of_most, connections_at_most
+from cutlayer.wire.grpc.guard.connections import _oldest_of_most, connections_at_most
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.limits import Limits

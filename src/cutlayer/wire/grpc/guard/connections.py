@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cutlayer.wire import log
-from cutlayer.wire.grpc.silent import split_peer
+from cutlayer.wire.grpc.guard.silent import split_peer
 from cutlayer.wire.limits import Limits
 
 _DESCRIPTORS = Path("/proc/self/fd")

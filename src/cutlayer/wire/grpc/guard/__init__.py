@@ -1,0 +1,1 @@
+"""Who may hold a connection or a stream: credentials at the door, and few places for those without."""
