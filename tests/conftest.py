@@ -2,7 +2,6 @@
 
 import asyncio
 import importlib
-import importlib.util
 import shutil
 import sys
 import threading
@@ -19,6 +18,7 @@ from cutlayer.config.schema import Config, load
 from cutlayer.inference.server import Serving, running
 from cutlayer.training.load_run import open_run
 from cutlayer.training.local_run import LocalRun, local_run
+from tests.load_file import load_file
 
 # Timing never decides a test: an example that a busy machine holds up is no failure.
 settings.register_profile("calm", deadline=None)
@@ -37,11 +37,7 @@ def one_thread() -> Iterator[None]:
 @pytest.fixture
 def raw() -> Iterator[Any]:
     """`raw_http2`, for tests, which cannot import it. Its connections are closed at the end."""
-    spec = importlib.util.spec_from_file_location("raw_http2", Path(__file__).with_name("raw_http2.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(Path(__file__).with_name("raw_http2.py"))
     yield module
     for connection in module.opened:
         connection.close()
@@ -50,11 +46,7 @@ def raw() -> Iterator[Any]:
 @pytest.fixture
 def browser(tmp_path: Path) -> Iterator[Any]:
     """A headless Chromium with one page; without one, the test is skipped."""
-    spec = importlib.util.spec_from_file_location("browser", Path(__file__).with_name("browser.py"))
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(Path(__file__).with_name("browser.py"))
     if module.BROWSER is None:
         pytest.skip("there is no Chromium here; apt-get install chromium")
     found = module.Browser(tmp_path / "profile")

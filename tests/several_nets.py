@@ -1,5 +1,7 @@
 """Models whose cuts carry several tensors. Tests copy this file to where a run imports its models from."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -84,23 +86,28 @@ class TwoInputs(nn.Module):
         return self.rest(self.mix(self.embed(ids).mean(1) + self.scale(values)))
 
 
-def bert(classes: int) -> nn.Module:
-    """A BERT of the transformers package, without dropout: `input_ids` and `attention_mask` by keyword."""
+SIZES = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+"""Of models of the transformers package."""
+
+
+def bert_with(**settings: Any) -> nn.Module:
+    """A BERT of the transformers package: `input_ids` and `attention_mask` by keyword."""
     from transformers import BertConfig, BertForSequenceClassification
 
-    return BertForSequenceClassification(
-        BertConfig(
-            vocab_size=8,
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            max_position_embeddings=64,
-            num_labels=classes,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-        )
-    )
+    return BertForSequenceClassification(BertConfig(**settings))
+
+
+def bert(classes: int) -> nn.Module:
+    """A BERT without dropout."""
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return bert_with(vocab_size=8, max_position_embeddings=64, num_labels=classes, **dropout, **SIZES)
+
+
+def vit_with(**settings: Any) -> nn.Module:
+    """A ViT of the transformers package, for images of 8 x 8."""
+    from transformers import ViTConfig, ViTForImageClassification
+
+    return ViTForImageClassification(ViTConfig(image_size=8, patch_size=4, **settings))
 
 
 class Tokens(nn.Module):
@@ -118,18 +125,6 @@ class Tokens(nn.Module):
 def adapted(classes: int) -> nn.Module:
     """A ViT of the transformers package with LoRA."""
     import peft
-    from transformers import ViTConfig, ViTForImageClassification
 
-    model = ViTForImageClassification(
-        ViTConfig(
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            image_size=8,
-            patch_size=4,
-            num_channels=1,
-            num_labels=classes,
-        )
-    )
+    model = vit_with(num_channels=1, num_labels=classes, **SIZES)
     return peft.get_peft_model(model, peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))

@@ -166,6 +166,13 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
     for change, error, said in (
         ({"at": None}, ConfigError, "at= says where"),
         ({"at": "9"}, CutError, "9"),
+        ({"at": 1}, ConfigError, "such as '1'"),
+        ({"callbacks": print}, ConfigError, r"callbacks=\[function\]"),
+        (
+            {"train": (x.double(), y), "test": (x.double(), y)},
+            ModelError,
+            r"inputs are float64.*x\.float\(\)",
+        ),
         ({"test": None}, ConfigError, "test= is missing"),
         ({"train": (x, y.float())}, DataError, "must have one form"),
         ({"train": (x, y[:5])}, DataError, "96 images but 5 labels"),
@@ -173,6 +180,11 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
         ({"train": (x[:, :5], y)}, DataError, "they must agree"),
         ({"loss": 3}, ConfigError, "function of outputs and targets"),
         ({"optimizer": lambda parameters: None}, ConfigError, "must make a torch optimizer"),
+        (
+            {"optimizer": torch.optim.SGD(model.parameters())},
+            ConfigError,
+            "not be one: a SGD. Give a function",
+        ),
         ({"device": "meta"}, ConfigError, "cannot train"),
         ({"codec": "qq"}, ConfigError, "qq"),
         ({"resume": True}, ConfigError, "resume needs out="),

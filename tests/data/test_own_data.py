@@ -55,6 +55,8 @@ def test_classes_are_counted_if_nobody_says() -> None:
     ("samples", "form"),
     [
         ([(np.ones(3, np.float32), 0.5)] * 4, ("tensor", ["float32"], "float32")),
+        ([(np.ones(3), np.ones(2))] * 4, ("tensor", ["float32"], "float32")),
+        ([(torch.ones(3).double(), torch.ones(2).double())] * 4, ("tensor", ["float64"], "float32")),
         ([({"ids": torch.ones(3).long(), "mask": torch.ones(3).bool()}, torch.ones(2).bool())] * 4,
          ("dict", ["int64", "bool"], "bool")),
         ([((torch.ones(2).half(), torch.ones(1, 2).to(torch.int32)), torch.ones(3, 3))] * 4,
@@ -119,6 +121,7 @@ class Uneven(Squares):
         ([], {"classes": 2}, "the split is empty"),
         ([torch.ones(3)], {"classes": 2}, r"must be \(inputs, target\)"),
         ([(torch.tensor(1.0), 0)], {"classes": 2}, r"make one number a sample \[N, 1\]"),
+        ([([1.0, 2.0], 0)], {"classes": 2}, "a list of numbers counts as that many inputs"),
         ([(torch.ones(2), "word")], {"classes": 2}, "cannot be put together"),
         ([(torch.ones(2), torch.ones(2).half())], {}, "targets must be int64, bool or float32, not float16"),
         (Squares(), {"classes": 2}, "sample 2 holds an integer outside 0 to 1"),

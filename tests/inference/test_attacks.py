@@ -8,7 +8,6 @@ import pytest
 import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from cutlayer.data import load
 from cutlayer.inference.batcher import Batching
 from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.inference.server import running
@@ -16,16 +15,13 @@ from cutlayer.inference.service import PREDICT
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.security import tokens
 from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
+from tests.samples import images
 
 CHECK, WATCH = "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"
 
 
 def port_of(address: str) -> int:
     return int(address.rpartition(":")[2])
-
-
-def images(count: int) -> torch.Tensor:
-    return load("digits", "test").images[:count]
 
 
 @pytest.fixture

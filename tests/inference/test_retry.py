@@ -11,16 +11,12 @@ import pytest
 import torch
 
 from cutlayer.codecs import codec
-from cutlayer.data import load
 from cutlayer.errors import LimitError, RefusedError, UnreachableError
 from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.inference.service import INFERENCE
 from cutlayer.wire.grpc.guard.gate import PUSHBACK
 from cutlayer.wire.messages.protobuf import message_class
-
-
-def images(count: int) -> torch.Tensor:
-    return load("digits", "test").images[:count]
+from tests.samples import images
 
 
 def logits(request: Any) -> Any:

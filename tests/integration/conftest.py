@@ -7,8 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,20 +18,7 @@ import torch
 
 from cutlayer.training import checkpoint
 from cutlayer.training.records import read
-
-# Far more than anything takes, even on a machine that is busy with other work.
-PATIENCE = 120.0
-
-
-def until(condition: Callable[[], Any], what: str | Callable[[], str], seconds: float = PATIENCE) -> Any:
-    """Wait for a condition; its value."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.01)
-    told = what if isinstance(what, str) else what()
-    raise AssertionError(f"did not happen in {seconds:.0f} s: {told}")
+from tests.waiting import PATIENCE, until
 
 
 @dataclass

@@ -1,27 +1,18 @@
 """The examples of loops of their own, under Lightning and under the Trainer of transformers."""
 
-import importlib.util
 import threading
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
+
+from tests.load_file import load_file
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "remote-loop"
 EXAMPLES = {
     "lightning_client": ("digits", ("lightning", "sklearn"), 0.85),
     "trainer_client": ("bert", ("transformers", "accelerate"), 0.9),
 }
-
-
-def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.filterwarnings("ignore")  # what other packages do is their business
@@ -31,7 +22,7 @@ def test_the_example_trains(name: str, capsys: pytest.CaptureFixture[str]) -> No
     for package in needed:
         pytest.importorskip(package, reason=f"the example needs {package}, which is not installed")
     torch.manual_seed(0)
-    server, client = load("server"), load(name)
+    server, client = (load_file(FOLDER / f"{file}.py") for file in ("server", name))
     port: list[int] = []
     listening = threading.Event()
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from cutlayer.errors import CheckpointError, CutError
 from cutlayer.split import cut, cut_points
+from tests.several_nets import bert_with, vit_with
 
 transformers = pytest.importorskip("transformers", reason="needs the extra `hf`: pip install 'cutlayer[hf]'")
 
@@ -37,12 +38,11 @@ def llama() -> nn.Module:
 
 
 def bert() -> nn.Module:
-    config = transformers.BertConfig(vocab_size=31, max_position_embeddings=32, **SMALL)
-    return transformers.BertForSequenceClassification(config)
+    return bert_with(vocab_size=31, max_position_embeddings=32, **SMALL)
 
 
 def vit() -> nn.Module:
-    return transformers.ViTForImageClassification(transformers.ViTConfig(image_size=8, patch_size=4, **SMALL))
+    return vit_with(**SMALL)
 
 
 MODELS = {

@@ -133,3 +133,12 @@ def test_a_loss_function_is_a_task_whose_metric_is_the_loss() -> None:
 
     with pytest.raises(TaskError, match=r"one number, not one of shape \[3, 2\]"):
         OwnLoss.of(each, Target("floats", (2,))).loss(torch.zeros(3, 2), torch.ones(3, 2))
+
+
+def test_a_loss_function_compares_a_column_of_outputs_with_its_targets() -> None:
+    task = OwnLoss.of(torch.nn.functional.l1_loss, Target("floats"))
+    targets = torch.tensor([1.0, 2.0, 4.0])
+    # Broadcast to [3, 3], as PyTorch would with a warning, it would be above 1.
+    assert float(task.loss(targets[:, None], targets)) == 0
+    column = OwnLoss.of(torch.nn.functional.l1_loss, Target("floats", (1,)))
+    assert float(column.loss(targets, targets[:, None])) == 0

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
 
 Kind = Literal["step", "evaluation", "epoch"]
@@ -32,6 +33,8 @@ class Callbacks:
     """Tells callbacks what a trainer tells its listeners: see `Listener`."""
 
     def __init__(self, callbacks: Sequence[Callback], interrupt: Interrupt) -> None:
+        if callable(callbacks) or not all(map(callable, callbacks)):
+            raise ConfigError("callbacks= is a list of functions of an Event: callbacks=[function]")
         self._callbacks = tuple(callbacks)
         self._interrupt = interrupt
 

@@ -38,9 +38,11 @@ def make_config(
 def model_settings(model: nn.Module | str | None, at: str | Sequence[str] | None) -> dict[str, Any]:
     """The settings of a model and its cut."""
     name = object_name(model) if isinstance(model, nn.Module) else model
-    cut = at if at is None or isinstance(at, str) else tuple(at)
     if isinstance(model, nn.Module) and at is None:
         raise ConfigError("at= says where the model is cut: the name of a module, or two for a U-shape")
+    if at is not None and not (isinstance(at, str) or _all_text(at)):
+        raise ConfigError(f"at= is the name of a module, such as '1' or 'layer2', or two names; not {at!r}")
+    cut = at if at is None or isinstance(at, str) else tuple(at)
     u_shaped = None if cut is None or isinstance(cut, str) else "u-shaped"
     return {"model.name": name, "model.cut": cut, "train.mode": u_shaped}
 
@@ -49,9 +51,14 @@ def optimizer_settings(optimizer: OptimizerLike | None, lr: float | None) -> dic
     """The settings of an optimizer. The learning rate of one that is made is its own, unless it is given."""
     if optimizer is None or isinstance(optimizer, str):
         return {"train.optimizer": optimizer, "train.lr": lr}
-    made = optimizer([nn.Parameter(torch.zeros(1))])
+    made = optimizer([nn.Parameter(torch.zeros(1))]) if callable(optimizer) else None
     if not isinstance(made, torch.optim.Optimizer):
-        raise ConfigError(f"optimizer= must make a torch optimizer of parameters; it made {made!r}")
+        # Each half needs an optimizer of its own parameters, so that a finished one is of no use.
+        given = f"it made {made!r}" if callable(optimizer) else f"not be one: a {type(optimizer).__name__}"
+        raise ConfigError(
+            f"optimizer= must make a torch optimizer of parameters, {given}. Give a function, such as "
+            "lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
+        )
     return {"train.optimizer": "object", "train.lr": made.param_groups[0]["lr"] if lr is None else lr}
 
 
@@ -79,6 +86,10 @@ def _task_maker(loss: Any) -> MakeTask | None:
         return OwnLossWithMetrics(loss, base.targets, base)
 
     return make
+
+
+def _all_text(at: object) -> bool:
+    return isinstance(at, Sequence) and all(isinstance(name, str) for name in at)
 
 
 def _plain(value: Any) -> Any:

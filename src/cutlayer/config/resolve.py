@@ -56,7 +56,8 @@ def refuse_existing_run(directory: str | Path, resume: bool) -> None:
         return
     if _has_settings(directory):
         raise FileError(
-            f"{directory}: there is a run already. Continue it with --resume, or give another --out"
+            f"{directory}: there is a run already. Continue it with --resume, or give another --out (in "
+            "Python resume=True and out=)"
         )
     if _has_records(directory):
         raise FileError(_without_settings(directory))

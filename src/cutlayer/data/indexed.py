@@ -151,8 +151,9 @@ def stack(samples: list[Any]) -> Any:
         return tuple(stack(list(column)) for column in zip(*samples, strict=True))
     tensors = [torch.as_tensor(sample) for sample in samples]
     found = torch.stack(tensors)
-    # A Python float is a double to PyTorch; targets and features are float32 here.
-    return found.to(torch.float32) if found.dtype == torch.float64 and isinstance(first, float) else found
+    # Python's floats and NumPy's arrays are doubles unless somebody says otherwise; models are float32.
+    unasked = found.dtype == torch.float64 and not isinstance(first, Tensor)
+    return found.to(torch.float32) if unasked else found
 
 
 def _pair(found: Any, count: int, name: str) -> tuple[Inputs, Tensor]:
@@ -169,6 +170,8 @@ def _pair(found: Any, count: int, name: str) -> tuple[Inputs, Tensor]:
         inputs = tuple(inputs)
     if isinstance(targets, Tensor) and not targets.is_floating_point() and targets.dtype != torch.bool:
         targets = targets.to(torch.int64)
+    elif isinstance(targets, Tensor) and targets.dtype == torch.float64:
+        targets = targets.to(torch.float32)
     tensors = [inputs] if isinstance(inputs, Tensor) else list(_values(inputs))
     for tensor in (*tensors, targets):
         if not isinstance(tensor, Tensor) or tensor.dim() < 1 or len(tensor) != count:
@@ -178,7 +181,11 @@ def _pair(found: Any, count: int, name: str) -> tuple[Inputs, Tensor]:
                 + (f" {list(tensor.shape)} for {count} samples" if isinstance(tensor, Tensor) else "")
             )
     if not tensors or any(x.dim() < 2 for x in tensors):
-        raise DataError(f"{name}: inputs must be [N, ...]; make one number a sample [N, 1]")
+        several = "; a list of numbers counts as that many inputs, so make it a tensor"
+        raise DataError(
+            f"{name}: inputs must be [N, ...]; make one number a sample [N, 1]"
+            + (several if isinstance(inputs, tuple) else "")
+        )
     return inputs, targets
 
 

@@ -21,9 +21,18 @@ Inputs: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 
 def call(part: nn.Module, inputs: Inputs) -> Any:
     """Call the first part of a model with what a data set gives."""
-    if isinstance(inputs, dict):
-        return part(**inputs)
-    return part(*inputs) if isinstance(inputs, tuple) else part(inputs)
+    try:
+        if isinstance(inputs, dict):
+            return part(**inputs)
+        return part(*inputs) if isinstance(inputs, tuple) else part(inputs)
+    except RuntimeError as error:
+        several = inputs.values() if isinstance(inputs, dict) else inputs
+        tensors = [several] if isinstance(several, Tensor) else list(several)
+        if "dtype" not in str(error) or all(tensor.dtype != torch.float64 for tensor in tensors):
+            raise
+        raise ModelError(
+            f"inputs are float64, which the model does not take ({error}); give them as float32: x.float()"
+        ) from error
 
 
 def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:

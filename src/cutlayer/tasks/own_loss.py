@@ -25,6 +25,8 @@ class OwnLoss(Task):
 
     def loss(self, outputs: Any, targets: Tensor) -> Tensor:
         """See `Task.loss`."""
+        if isinstance(outputs, Tensor) and isinstance(self.targets, Floats) and _column(outputs, targets):
+            outputs = outputs.reshape(targets.shape)
         found = self.function(outputs, targets)
         if not isinstance(found, Tensor) or found.numel() != 1:
             raise TaskError(f"the loss must be a tensor of one number, not {_short(found)}")
@@ -64,6 +66,12 @@ class OwnLossWithMetrics(OwnLoss):
 def target_codec(target: Target) -> TargetCodec:
     """How targets of that form travel."""
     return Floats(target.shape) if target.kind == "floats" else Integers(target.values, target.shape)
+
+
+def _column(outputs: Tensor, targets: Tensor) -> bool:
+    """Whether outputs [N, 1] stand for targets [N], or the other way round: a loss would broadcast them."""
+    one_each = outputs.dim() > 0 and outputs.numel() == len(outputs) == targets.numel() == len(targets)
+    return one_each and outputs.shape != targets.shape
 
 
 def _short(value: Any) -> str:

@@ -11,12 +11,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
+import numpy as np
 import pytest
 import torch
 
 import cutlayer
-from cutlayer.data import load
-from cutlayer.errors import ConfigError, CredentialError, FileError, RefusedError, UnreachableError
+from cutlayer.errors import ConfigError, CredentialError, DataError, FileError, RefusedError, UnreachableError
+from cutlayer.inference import server
 from cutlayer.inference.batcher import Batching
 from cutlayer.inference.client_half import ClientSide
 from cutlayer.inference.predict import Predictor
@@ -27,10 +28,7 @@ from cutlayer.training.load_run import open_run
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.security import certs, tokens
 from cutlayer.wire.security.credentials import ClientSecurity, ServerSecurity
-
-
-def images(count: int) -> torch.Tensor:
-    return load("digits", "test").images[:count]
+from tests.samples import images
 
 
 @pytest.mark.parametrize("which", ["trained", "u_shaped"])
@@ -193,3 +191,33 @@ def test_mistakes_on_the_command_line_are_named(run, trained, tmp_path) -> None:
         assert isinstance(result.exception, UnreachableError)
     assert isinstance(run("predict", trained, "--server", "nonsense").exception, UnreachableError)
     assert isinstance(run("predict", trained, "--ca", tmp_path).exception, ConfigError)
+
+
+def test_models_with_several_inputs_on_the_command_line(
+    served, run, several_nets, tmp_path, monkeypatch
+) -> None:
+    ids = torch.arange(120).reshape(40, 3) % 5
+    arrays = {"x/ids": ids.numpy(), "x/values": torch.linspace(-1, 1, 120).reshape(40, 3).numpy()}
+    np.savez(tmp_path / "two.npz", y=(ids[:, 0] % 2).numpy(), **arrays)
+    folder, half, data = (tmp_path / name for name in ("run", "device.safetensors", "two.npz"))
+    words = ["--data", data, "--model", "several_nets:TwoInputs", "--cut", "mix", "--codec", "qu:bits=8"]
+    words += ["--clients", 2, "--epochs", 1, "--threads", 1, "--out", folder, "--quiet"]
+    assert run("train", *words).exit_code == 0
+    local = run("predict", folder, "--split", "train")
+    assert len(local.stdout.splitlines()) == 1 + 36
+    asked = []
+    monkeypatch.setattr(server, "serve_inference", lambda trained, serving: asked.append((trained, serving)))
+    assert run("serve-inference", folder, "--listen", "127.0.0.1:0", "--max-batch", 64).exit_code == 0
+    ((trained, serving),) = asked
+    assert run("export", folder, "--part", "client", "--out", half).exit_code == 0
+    with served(trained, batching=serving.batching) as (address, _):
+        common = ["--split", "train", "--server", address]
+        allow = ["--data", data, "--allow-model", "several_nets:TwoInputs"]
+        for remote in (run("predict", folder, *common), run("predict", half, *common, *allow)):
+            found, expected = (list(csv.DictReader(io.StringIO(result.stdout))) for result in (remote, local))
+            assert [row["label"] for row in found] == [row["label"] for row in expected]
+            assert "over the cut" in remote.stderr
+        np.savez(tmp_path / "one.npz", y=ids[:, 0].numpy() % 2, **{"x/ids": arrays["x/ids"]})
+        refused = run("predict", folder, "--data", tmp_path / "one.npz", "--server", address).exception
+        assert isinstance(refused, DataError)
+        assert "a dict of ids: int64 [3], but the model takes a dict of ids" in str(refused)

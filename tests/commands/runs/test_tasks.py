@@ -1,11 +1,13 @@
 """Other tasks on the command line: a table by name alone, compared under the names of its metrics."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
 import pytest
 
-from cutlayer.errors import ConfigError, TaskError
+from cutlayer.errors import ConfigError, DataError, TaskError
 from cutlayer.training.records import read
 
 
@@ -45,7 +47,57 @@ def test_a_table_is_trained_evaluated_and_compared(run, trained: Path, folder: P
     page = folder / "report.md"
     assert run("report", folder / "run", trained, "--format", "markdown", "--out", page).exit_code == 0
     assert "best mse" in page.read_text()
-    refused = run("predict", folder / "run").exception
+
+
+def test_values_are_predicted_in_the_units_of_the_targets(run, folder: Path) -> None:
+    out = folder / "scaled"
+    scaled = ["--set", "task.shift=10", "--set", "task.scale=5", "--quiet"]
+    assert run("train", *words(folder, "scaled"), *scaled).exit_code == 0
+    result = run("predict", out)
+    rows = list(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(rows[0]) == ["sample", "price", "truth"]
+    last = [r for r in read(out / "records.jsonl") if r["kind"] == "epoch"][-1]
+    errors = [float(row["price"]) - float(row["truth"]) for row in rows]
+    assert sum(e * e for e in errors) / len(rows) == pytest.approx(last["mse"], rel=1e-3)
+    assert f"mse {last['mse']:.4g}, mae {last['mae']:.4g}" in result.stderr
+    # Nobody knows the price of these: all rows are predicted.
+    lines = (folder / "houses.csv").read_text().splitlines()
+    (folder / "new.csv").write_text("\n".join(line.rpartition(",")[0] for line in lines[:6]) + "\n")
+    new = list(csv.DictReader(io.StringIO(run("predict", out, "--data", folder / "new.csv").stdout)))
+    assert [list(row) for row in new] == [["sample", "price"]] * 5
+    (folder / "wrong.csv").write_text("a\n1\n")
+    wrong = run("predict", out, "--data", folder / "wrong.csv").exception
+    assert isinstance(wrong, DataError)
+    assert "the model takes [2]" in str(wrong)
+
+
+def test_classes_and_labels_of_a_table_are_predicted(run, folder: Path) -> None:
+    words = [f"{i % 7},{i % 5},{'high' if i % 7 > 3 else 'low'},{i % 2},{int(i % 7 > 3)}" for i in range(60)]
+    (folder / "kinds.csv").write_text("\n".join(["a,b,kind,odd,large", *words]) + "\n")
+    common = ["--data", folder / "kinds.csv", "--model", "mlp", "--cut", "layer1", "--clients", 2]
+    common += ["--epochs", 1, "--threads", 1, "--quiet", "--set", "model.width=8", "--codec", "qu:bits=8"]
+    common += ["--set", 'data.features=["a", "b"]', "--set", "output.tensorboard=false"]
+    classes = ["--set", "data.target=kind", "--out", folder / "classes"]
+    labels = ["--set", 'data.target=["odd", "large"]', "--set", "task.name=multilabel"]
+    for each in (classes, [*labels, "--out", folder / "labels"]):
+        assert run("train", *common, *each).exit_code == 0
+    row = next(csv.DictReader(io.StringIO(run("predict", folder / "classes").stdout)))
+    assert row["name"] == ("low", "high")[row["label"] == "0"]
+    result = run("predict", folder / "labels", "--limit", 3)
+    row = next(csv.DictReader(io.StringIO(result.stdout)))
+    assert list(row) == ["sample", "odd", "large", "truth_odd", "truth_large"]
+    assert 0 < float(row["odd"]) < 1
+    assert row["truth_odd"] in ("0", "1")
+    assert "micro_f1" in result.stderr
+
+
+def test_outputs_that_are_no_rows_are_left_to_python(run, folder: Path) -> None:
+    (folder / "book.txt").write_text("to be or not to be " * 40)
+    small = ["model.width=8", "model.blocks=1", "model.heads=2", "data.context=8", "output.tensorboard=false"]
+    sets = [part for setting in small for part in ("--set", setting)]
+    common = ["--data", folder / "book.txt", "--model", "gpt", "--cut", "embedding", "--clients", 2, *sets]
+    assert run("train", *common, "--epochs", 1, "--quiet", "--out", folder / "text").exit_code == 0
+    refused = run("predict", folder / "text").exception
     assert isinstance(refused, ConfigError)
     assert "another task" in str(refused)
 

@@ -19,10 +19,10 @@ def record(loss: float, bits: float) -> dict[str, Any]:
     }
 
 
-def records(**losses: list[float]) -> dict[str, Any]:
-    bits = {"none": 32.0, "EMS(2)": 1.9, "EMS(3)": 2.8}
+def records(cut: str = "block1", **losses: list[float]) -> dict[str, Any]:
+    bits = {"none": 32.0, "EMS(2)": 1.9, "EMS(3)": 2.8, "EMS(1)": 0.9}
     return {
-        f"gpt/block1/{label}/{seed}": record(loss, bits[label])
+        f"gpt/{cut}/{label}/{seed}": record(loss, bits[label])
         for label, found in losses.items()
         for seed, loss in enumerate(found)
     }
@@ -56,3 +56,14 @@ def test_a_row_of_one_seed_borrows_the_spread_of_the_others() -> None:
     # Above two bits nothing is claimed, and the plot has one line a family.
     assert len(found.claims) == 1
     assert [series.name for series in found.plots[0].series] == ["none", "EMS"]
+
+
+def test_pairs_of_both_cuts_make_one_verdict() -> None:
+    first = records(**{"none": [2.0, 2.1, 2.2], "EMS(2)": [2.001, 2.103, 2.196], "EMS(1)": [2.1]})
+    second = records("block2", **{"none": [2.0, 2.1], "EMS(2)": [2.004, 2.098], "EMS(1)": [2.1]})
+    found = conclude(Request(), first | second)
+    together = [claim for claim in found.claims if "both cuts" in claim.claim]
+    # One bit has a pair at each cut, which is too few.
+    assert [(claim.claim[:6], claim.holds) for claim in together] == [("EMS(2)", True)]
+    assert "+0.0004 nats" in together[0].evidence
+    assert "5 pairs" in together[0].evidence

@@ -1,10 +1,10 @@
-"""`cutlayer predict`: labels for samples, through both halves and the codec."""
+"""`cutlayer predict`: classes, values or labels for samples, through both halves and the codec."""
 
 from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
@@ -45,7 +45,9 @@ def predict(
         ),
     ],
     *,
-    source: Annotated[str | None, Flag("--data", help="a data set, an image, or a folder of images")] = None,
+    source: Annotated[
+        str | None, Flag("--data", help="a data set, a table, an image, or a folder of images")
+    ] = None,
     root: Annotated[Path | None, Flag(help="the folder of data sets that are given by name")] = None,
     split: Annotated[Literal["test", "train"], Flag(help="which split of a data set")] = "test",
     limit: Annotated[int | None, Flag(help="predict only so many samples", min=1)] = None,
@@ -60,10 +62,13 @@ def predict(
     credentials: ClientCredentials,
     threads: Threads = None,
 ) -> None:
-    """Predict labels with a trained split model, the codec in place.
+    """Predict with a trained split model, the codec in place.
 
-    Without --data, the samples are those of the run's test set. With --server
-    only the client's half runs here; `cutlayer serve-inference` has the other.
+    Writes the class of each sample, the values of a regression, or the
+    probability of each label. Without --data, the samples are those of the
+    run's test set. Of a table without the target's column all rows are
+    predicted. With --server only the client's half runs here; `cutlayer
+    serve-inference` has the other.
 
     \b
     Examples:
@@ -83,6 +88,7 @@ def predict(
     from cutlayer.inference.client_half import ClientSide
     from cutlayer.inference.predict import Predictor, predictions
     from cutlayer.inference.samples import Samples, samples
+    from cutlayer.inference.values import ValueRows
     from cutlayer.models import ANY_MODEL, AllowedModels
     from cutlayer.training.load_run import open_run
 
@@ -95,25 +101,24 @@ def predict(
         side = open_run(run, checkpoint, messages(quiet=False))
     else:
         side = ClientSide.load(run, checkpoint, allowed)
-    if not side.data_spec.form.classed:
-        raise ConfigError(
-            "predict says which class a sample has, and this model was trained for another task; its outputs "
-            "come from Predictor and RemoteModel (`logits`) in Python"
-        )
+    values = None if side.data_spec.form.classed else ValueRows(side.config, side.data_spec)
     if source is None:  # what the run was tested on
         if not run.is_dir():
             raise ConfigError(f"{run}: an exported half comes without data; say which with --data")
         own = side.config.data
         source, root, limit = own.source, root or Path(own.root), limit or own.limit
     threads_for_inference(threads, side.config, side.data_spec.shape, _BATCH, allowed)
-    found: Samples = samples(source, side.data_spec, split, root or Path(), limit)
+    found: Samples = samples(source, side.config, side.data_spec, split, root or Path(), limit)
     predictor: Predictor | RemoteModel
     if isinstance(side, ClientSide):
         predictor = _remote(str(server), side, codec, credentials)
     else:
         predictor = Predictor(side, codec)
+    if values is not None:
+        _report(values.rows(predictor.logits, found), len(found), lambda: values.metrics, out, predictor)
+        return
     names = side.data_spec.class_names
-    _report(predictions(predictor.logits, found.images), found, names, out, predictor)
+    _report_classes(predictions(predictor.logits, found.images), found, names, out, predictor)
 
 
 def _predict_without_torch(
@@ -142,17 +147,17 @@ def _predict_without_torch(
     half = OnnxHalf.load(file, threads or 1)
     found = read_samples(source, half.data_spec, split, limit)
     with RemoteModel(server, half, credentials.load(), codec=codec) as model:
-        _report(predictions(model, found.images), found, half.data_spec.class_names, out, model)
+        _report_classes(predictions(model, found.images), found, half.data_spec.class_names, out, model)
 
 
-def _report(
+def _report_classes(
     made: Iterable[Prediction],
     found: Any,
     names: Sequence[str] | None,
     out: Path | None,
     predictor: Predictor | RemoteModel,
 ) -> None:
-    """Write predictions, and then say how much crossed the cut and how many were right."""
+    """Write the classes of samples, and then say how many were right."""
     right = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -166,21 +171,34 @@ def _report(
                 right += row["truth"] == each.label
             yield row
 
+    def accuracy() -> str:
+        return "" if found.labels is None else f"accuracy {right / len(found):.2%}"
+
+    _report(rows(), len(found), accuracy, out, predictor)
+
+
+def _report(
+    rows: Iterable[dict[str, Any]],
+    total: int,
+    metrics: Callable[[], str],
+    out: Path | None,
+    predictor: Predictor | RemoteModel,
+) -> None:
+    """Write rows, and then say how much crossed the cut and how good they were."""
     if out is None:
-        _write(rows(), sys.stdout, ".csv")
+        _write(rows, sys.stdout, ".csv")
     else:
         try:
             with out.open("w", encoding="utf-8", newline="") as file:
-                _write(rows(), file, out.suffix)
+                _write(rows, file, out.suffix)
         except CutlayerError:
             raise  # those of the network are OSErrors, too
         except OSError as error:
             raise FileError(f"{out}: cannot be written ({error.strerror})") from error
-    total = len(found)
     said = f"{total:,} samples, {show.size(predictor.bytes)} over the cut "
     said += f"({predictor.raw_bytes / predictor.bytes:.2f}x less than float32)"
-    if found.labels is not None:
-        said += f", accuracy {right / total:.2%}"
+    if good := metrics():
+        said += f", {good}"
     show.say(said, stderr=True)
 
 

@@ -6,6 +6,7 @@ A cell that is missing or no number is an error that names file, row and column:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,22 @@ def load_table(path: Path, options: LoadOptions) -> ArrayDataset:
         statistics=statistics,
         where=lambda index: wanted.where[index],
     )
+
+
+def load_features(path: Path, targets: Sequence[str], features: Sequence[str]) -> Tensor | None:
+    """The features of all rows of a table that has no column with a target; None of any other."""
+    if not path.is_file() or path.suffix not in _SUFFIXES or not is_table(path):
+        return None
+    columns = table_columns(path)
+    if not targets or set(targets) & set(columns):
+        return None
+    missing = next((name for name in features if name not in columns), None)
+    if missing is not None:
+        raise DataError(f"{path}: no column {missing!r}; it has {', '.join(columns)}")
+    wanted = list(features) or columns
+    read = read_parquet if path.suffix == ".parquet" else read_csv
+    found = read(path, wanted, set())
+    return torch.from_numpy(np.stack([found[name].numbers() for name in wanted], axis=1)).to(torch.float32)
 
 
 class _Part:

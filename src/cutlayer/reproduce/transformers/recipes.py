@@ -132,6 +132,14 @@ PLANS: dict[Scale, tuple[Runs, ...]] = {
         Runs("gpt", "block1", DECISIVE, (1, 2)),
         Runs("gpt", "block1", OTHERS),
         Runs("vit", "block1", ("QU(4)", "EMS(3)", "EMS(1)")),
+        # More pairs of the decisive rows: training is chaotic at this length, so that only pairs narrow the
+        # interval. More validation text would not: all runs are tested on the same whole tenth.
+        Runs("gpt", "block2", DECISIVE, (1, 2)),
+        Runs("gpt", "block1", DECISIVE, (3, 4)),
+        Runs("gpt", "block2", OTHERS),
+        Runs("vit", "block1", ("MS(0.99, 2)",)),
+        Runs("gpt", "block1", DECISIVE, (5, 6)),
+        Runs("gpt", "block2", DECISIVE, (3, 4)),
     ),
 }
 # The paper has no transformers: a larger scale is the same.

@@ -2,8 +2,6 @@
 
 import socket
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +14,12 @@ from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.security import tokens
 from cutlayer.wire.security.credentials import ServerSecurity
+from tests.waiting import until
 
-PATIENCE = 120.0
 #: Nothing but the bound of unknown connections closes one here: handshakes may take ten minutes.
 LIMITS = {"connections": 64, "hello": 600.0, "handshake": 600.0}
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at sockets through /proc")
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("did not happen")
 
 
 def hello(client: int) -> Any:
