@@ -11,6 +11,7 @@
 #include "common/checksum.hpp"
 #include "common/float16.hpp"
 #include "common/huge_pages.hpp"
+#include "common/parallel.hpp"
 #include "sparse/decode.hpp"
 #include "sparse/encode.hpp"
 
@@ -29,6 +30,8 @@ float* floats_out(Address a) { return reinterpret_cast<float*>(a); }
 nb::bytes allocate(nb::bytes header, size_t payload) {
   PyObject* frame = PyBytes_FromStringAndSize(nullptr, Py_ssize_t(header.size() + payload));
   if (!frame) throw nb::python_error();
+  // Smaller ones mostly get memory that was used before, whose pages are mapped already.
+  if (payload >= size_t(32) << 20) advise_huge_pages(reinterpret_cast<Address>(PyBytes_AsString(frame)), payload);
   std::memcpy(PyBytes_AsString(frame), header.data(), header.size());
   return nb::steal<nb::bytes>(frame);
 }
@@ -64,10 +67,29 @@ nb::bytes seal(nb::bytes frame, size_t from, int threads) {
   return frame;
 }
 
-void put_bytes(nb::bytes frame, size_t offset, nb::handle source) {
+// Below a megabyte, one thread has copied before another would have woken.
+void copy(uint8_t* to, const uint8_t* from, size_t n, int threads) {
+  constexpr size_t piece = size_t(1) << 20;
+  if (n <= piece) {
+    std::memcpy(to, from, n);
+    return;
+  }
+  nb::gil_scoped_release free;
+  parallel(threads, (n + piece - 1) / piece, [&](size_t i) {
+    std::memcpy(to + i * piece, from + i * piece, std::min(piece, n - i * piece));
+  });
+}
+
+void put_bytes(nb::bytes frame, size_t offset, nb::handle source, int threads) {
   Buffer data(source);
   if (offset > frame.size() || data.size() > frame.size() - offset) throw nb::value_error("no buffer in the frame");
-  std::memcpy(writable(frame, offset), data.at(0), data.size());
+  copy(writable(frame, offset), data.at(0), data.size(), threads);
+}
+
+void get_floats(nb::handle frame, size_t offset, size_t n, Address out, int threads) {
+  Buffer data(frame);
+  if (offset > data.size() || 4 * n > data.size() - offset) throw nb::value_error("no values in the frame");
+  copy(reinterpret_cast<uint8_t*>(out), data.at(offset), 4 * n, threads);
 }
 
 // Where the memory of an array begins. Its caller keeps the array alive.
@@ -104,6 +126,7 @@ NB_MODULE(_native, m) {
   m.def("allocate", &allocate);
   m.def("advise_huge_pages", &advise_huge_pages);
   m.def("put_bytes", &put_bytes);
+  m.def("get_floats", &get_floats);
   m.def("seal", &seal);
   m.def("checksum", &checksum);
 
@@ -182,10 +205,10 @@ NB_MODULE(_native, m) {
     nb::gil_scoped_release free;
     return int(km_decode(in.at(offset), rows, d, bits, floats_out(out), threads));
   });
-  m.def("check_values", [](nb::handle frame, size_t offset, size_t n, int kind) {
+  m.def("check_values", [](nb::handle frame, size_t offset, size_t n, int kind, int threads) {
     Buffer in(frame);
     nb::gil_scoped_release free;
-    return int(check_values(in.at(offset), n, Values(kind)));
+    return int(check_values(in.at(offset), n, Values(kind), threads));
   });
   bind_ems(m);
   // For tests of the generator itself.

@@ -1,5 +1,6 @@
 #include "sparse/decode.hpp"
 
+#include <atomic>
 #include <cstring>
 
 #include "common/parallel.hpp"
@@ -97,10 +98,15 @@ Fault keys_decode(const uint8_t* in, const Shape& shape, Values kind, float* out
 
 }  // namespace
 
-Fault check_values(const uint8_t* in, size_t n, Values kind) {
-  uint32_t least, most;
-  extremes(in, n, kind, least, most);
-  return most > kMaxFinite ? Fault::value : Fault::none;
+Fault check_values(const uint8_t* in, size_t n, Values kind, int threads) {
+  constexpr size_t piece = 4 * kChunk;
+  std::atomic<bool> good{true};
+  parallel(threads, (n + piece - 1) / piece, [&](size_t i) {
+    uint32_t least, most;
+    extremes(in + i * piece * value_size(kind), std::min(piece, n - i * piece), kind, least, most);
+    if (most > kMaxFinite) good = false;
+  });
+  return good ? Fault::none : Fault::value;
 }
 
 Fault ms_decode(const uint8_t* in, Shape shape, unsigned bits, bool is_signed, Values kind, float* out,
@@ -141,7 +147,7 @@ Fault sparse_decode(const uint8_t* in, Shape shape, bool keys, Values kind, floa
   const size_t where = keys ? size_t(shape.k) * 4 : bit_bytes(shape.d, 1), chunks = shape.chunks();
   const size_t section = where + size_t(shape.k) * value_size(kind);
   for (size_t r = 0; r < shape.rows; ++r) {
-    if (check_values(in + r * section + where, size_t(shape.k), kind) != Fault::none) return Fault::value;
+    if (check_values(in + r * section + where, size_t(shape.k), kind, threads) != Fault::none) return Fault::value;
     if (!keys && !padded_with_zeros(in + r * section, shape.d, 1)) return Fault::padding;
   }
   if (keys) return keys_decode(in, shape, kind, out, threads);

@@ -15,6 +15,6 @@ Fault sparse_decode(const uint8_t* in, Shape shape, bool keys, Values kind, floa
 Fault qu_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, const float* range, float* out,
                 int threads);
 Fault km_decode(const uint8_t* in, size_t rows, size_t d, unsigned bits, float* out, int threads);
-Fault check_values(const uint8_t* in, size_t n, Values kind);
+Fault check_values(const uint8_t* in, size_t n, Values kind, int threads);
 
 }  // namespace cutlayer

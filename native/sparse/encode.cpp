@@ -78,12 +78,15 @@ Kept keep_row(const float* x, const Shape& shape, const Sparse& how, uint32_t se
     kept.sample.chunks.push_back({kept.sample.top.data(), chunk.before, chunk.before + tops, kept.sample.others.data(),
                                   first - chunk.before, first - chunk.before + shape.length(c) - tops});
     const Sampled& sampled = kept.sample.chunks.back();
-    chunk.count = count_between(sampled.others, sampled.other_at, sampled.other_end) +
-                  (random ? 0 : count_between(sampled.top, sampled.top_at, sampled.top_end));
+    if (c + 1 == shape.chunks()) {
+      chunk.count = shape.k - before;  // the sets have k bits in all
+    } else {
+      chunk.count = count_between(sampled.others, sampled.other_at, sampled.other_end) +
+                    (random ? 0 : count_between(sampled.top, sampled.top_at, sampled.top_end));
+    }
     chunk.before = before;
     before += chunk.count;
   }
-  if (before != shape.k) throw DataChanged();
   return kept;
 }
 

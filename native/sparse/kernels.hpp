@@ -16,6 +16,11 @@ constexpr size_t kSpan = 1024;             // elements or random words that are 
 
 inline size_t bit_bytes(size_t n, unsigned width) { return (n * width + 7) / 8; }
 
+// Two words, one bit of each for each element of a block.
+struct Bits2 {
+  uint64_t a, b;
+};
+
 struct Scan {
   uint64_t above = 0;      // elements with magnitude > hi
   uint64_t collected = 0;  // candidates found with lo < magnitude <= hi (may exceed the capacity)
@@ -67,10 +72,13 @@ struct Sampled {
 struct Kernels {
   const char* name;
   // In one read: counts magnitudes above a bracket, collects those in it, finds negative and non-finite values.
-  Scan (*scan)(const float* x, size_t n, uint32_t lo, uint32_t hi, uint32_t* buffer, size_t capacity);
+  // `many`: expect more than one candidate among 64 elements.
+  Scan (*scan)(const float* x, size_t n, uint32_t lo, uint32_t hi, bool many, uint32_t* buffer, size_t capacity);
   Range (*range)(const float* x, size_t n);
   uint64_t (*count_ge)(const float* x, size_t n, uint32_t t);
   uint64_t (*words_ge)(const uint32_t* words, size_t n, uint32_t least);
+  // Which of 64 words are above `lo`, and which above `hi`.
+  Bits2 (*words_above)(const uint32_t* words, uint32_t lo, uint32_t hi);
   // Bit i of `keep` is 1 where element i is a top value.
   void (*top_mask)(const float* x, size_t n, const Threshold& threshold, uint64_t* keep);
   // Writes the mask as a bit stream, and the top values up to `end`. Returns where the values would end without that
@@ -104,7 +112,7 @@ struct Kernels {
 
 #define CUTLAYER_TABLE(ns)                                                                                        \
   {                                                                                                               \
-    #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::top_mask, ns::ms_pack, ns::qu_pack, ns::top_pack,     \
+    #ns, ns::scan, ns::range, ns::count_ge, ns::words_ge, ns::words_above, ns::top_mask, ns::ms_pack, ns::qu_pack, ns::top_pack,     \
         ns::sampled_pack, ns::marked_pack, ns::random_words, ns::table_unpack, ns::qu_unpack, ns::ms_unpack,        \
         ns::mask_unpack, ns::count_marks                                                                           \
   }

@@ -15,14 +15,15 @@ class TopDraws {
       : top_(double(shape.k)), others_(double(shape.d - shape.k)), a_((1 - sampling.alpha) / top_),
         b_(others_ > 0 ? sampling.alpha / others_ : 0), alpha_(sampling.alpha), coin_(sampling.coin) {}
 
+  // The next n <= 64 draws; there are 64 words.
   void add(const uint32_t* words, size_t n) {
     if (!add_at_once(words, n)) add_one_by_one(words, n);
   }
   double left() const { return top_; }
 
  private:
-  // The probability of a hit hardly changes within some draws. So most words are hits or misses whatever the order;
-  // if all are, they need only be counted.
+  // The probability of a hit hardly changes within 64 draws. So most words are hits or misses whatever came before
+  // them; only those in between need the state at their turn.
   bool add_at_once(const uint32_t* words, size_t n) {
     const double draws = double(n), margin = 1e-9;  // far above all rounding errors
     if (top_ <= draws || others_ <= draws) return false;
@@ -31,27 +32,37 @@ class TopDraws {
       return take(first < kWords ? n - kernels().words_ge(words, n, uint32_t(first)) : n, n);
     }
     const double least = share(top_ - draws, others_) - margin, most = share(top_, others_ - draws) + margin;
-    if (!(least > 0 && most < 1 - margin)) return false;
-    const uint64_t misses = kernels().words_ge(words, n, uint32_t(least * kWords));
-    return kernels().words_ge(words, n, uint32_t(most * kWords) + 1) == misses && take(misses, n);
+    if (!(least > margin && most < 1 - margin)) return false;
+    const Bits2 above = kernels().words_above(words, uint32_t(least * kWords) - 1, uint32_t(most * kWords));
+    const uint64_t valid = n < 64 ? (1ull << n) - 1 : ~0ull;
+    uint64_t misses = above.b & valid;
+    for (uint64_t unsure = above.a & valid & ~misses; unsure; unsure &= unsure - 1) {
+      const uint64_t bit = unsure & -unsure;
+      const double missed = count(misses & (bit - 1)), drawn = count(bit - 1);
+      if (!hit(words[size_t(drawn)], top_ - (drawn - missed), others_ - missed)) misses |= bit;
+    }
+    return take(count(misses), draws);
   }
 
-  bool take(uint64_t misses, uint64_t n) {
-    top_ -= double(n - misses);
-    others_ -= double(misses);
+  bool take(double misses, double draws) {
+    top_ -= draws - misses;
+    others_ -= misses;
     return true;
   }
 
   void add_one_by_one(const uint32_t* words, size_t n) {
     for (size_t i = 0; i < n; ++i) {
-      const double u = double(words[i]) / kWords, left = top_ * a_;
-      const bool hit = coin_ ? u >= alpha_ : u * (left + others_ * b_) < left;
-      if (top_ > 0 && (hit || others_ == 0)) top_ -= 1;
+      if (top_ > 0 && (others_ == 0 || hit(words[i], top_, others_))) top_ -= 1;
       else others_ -= 1;
     }
   }
 
+  bool hit(uint32_t word, double top, double others) const {
+    const double u = double(word) / kWords, left = top * a_;
+    return coin_ ? u >= alpha_ : u * (left + others * b_) < left;
+  }
   double share(double top, double others) const { return top * a_ / (top * a_ + others * b_); }
+  static double count(uint64_t bits) { return double(__builtin_popcountll(bits)); }
 
   static constexpr double kWords = 4294967296.0;
   double top_, others_;
@@ -62,11 +73,10 @@ class TopDraws {
 uint64_t top_draws(const Shape& shape, const Sampling& sampling, uint32_t section) {
   TopDraws draws(shape, sampling);
   uint32_t words[kSpan];
-  constexpr size_t some = 128;  // a word that may be either is then rare, if k is large
   for (uint64_t j = 0; j < shape.k; j += kSpan) {
-    const size_t n = size_t(std::min<uint64_t>(kSpan, shape.k - j));
-    kernels().random(sampling.seed, kHits, section, j, n, words);
-    for (size_t i = 0; i < n; i += some) draws.add(words + i, std::min(some, n - i));
+    const size_t n = size_t(std::min<uint64_t>(kSpan, shape.k - j)), whole = (n + kBlock - 1) / kBlock * kBlock;
+    kernels().random(sampling.seed, kHits, section, j, whole, words);
+    for (size_t i = 0; i < n; i += kBlock) draws.add(words + i, std::min(kBlock, n - i));
   }
   return shape.k - uint64_t(draws.left());
 }

@@ -11,6 +11,7 @@ namespace {
 
 struct Bracket {
   uint32_t lo, hi;
+  bool wide;  // more than one element of 64 lies in it
 };
 
 uint32_t hash32(uint32_t v) {
@@ -30,28 +31,37 @@ uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, u
   return found;
 }
 
-// The ends of a bracket are rounded outwards by so many bits.
-constexpr int kCoarse = 12;
-
-// Two magnitudes between which the k-th largest very probably lies: a few standard deviations around its rank in a
-// random sample. A miss costs time, never correctness; less time in a small section.
-Bracket estimate_bracket(const float* x, size_t d, uint64_t k) {
-  const size_t size = std::min(d, std::clamp<size_t>(d / 512, 512, 65536)), stride = d / size;
-  const double deviations = d < 4 * kChunk ? 3 : 5;
-  std::vector<uint32_t> sample(size);
-  for (size_t j = 0; j < size; ++j) {
-    const size_t within = size_t((uint64_t(hash32(uint32_t(j))) * stride) >> 32);
-    sample[j] = bits_of(x[j * stride + within]) & 0x7fffffffu;
+// A random sample of a section's magnitudes. It says between which two the k-th largest very probably lies: some
+// standard deviations around its rank in the sample. A miss costs time, never correctness.
+class MagnitudeSample {
+ public:
+  MagnitudeSample(const float* x, size_t d) : d_(d), words_(std::min(d, std::clamp<size_t>(d / 512, 512, 65536))) {
+    const size_t stride = d / words_.size();
+    for (size_t j = 0; j < words_.size(); ++j) {
+      const size_t within = size_t((uint64_t(hash32(uint32_t(j))) * stride) >> 32);
+      words_[j] = bits_of(x[j * stride + within]) & 0x7fffffffu;
+    }
   }
-  const double share = double(k) / double(d), rank = share * double(size);
-  const double slack = size == d ? 0 : deviations * std::sqrt(rank * (1 - share)) + 1;
-  auto at = [&](double r) {  // the r-th largest of the sample, r from 1
-    return kth_largest(sample.data(), size, uint64_t(std::clamp(r, 1.0, double(size))), 0, kAboveAll, kCoarse);
-  };
-  const uint32_t hi = rank - slack < 1 && size < d ? kMaxFinite : at(std::floor(rank - slack)) | ((1u << kCoarse) - 1);
-  const uint32_t lo = rank + slack > double(size) ? 0 : at(std::ceil(rank + slack));
-  return {lo, std::max(lo, hi)};
-}
+
+  Bracket bracket(uint64_t k, double deviations) const {
+    const double size = double(words_.size()), share = double(k) / double(d_), rank = share * size;
+    const double slack = words_.size() == d_ ? 0 : deviations * std::sqrt(rank * (1 - share)) + 1;
+    const uint32_t hi = rank - slack < 1 && words_.size() < d_ ? kMaxFinite : at(rank - slack) | ((1u << coarse()) - 1);
+    const uint32_t lo = rank + slack > size ? 0 : at(std::ceil(rank + slack));
+    return {lo, std::max(lo, hi), 2 * slack > size / 64};
+  }
+
+ private:
+  // The ends of a bracket are rounded outwards by so many bits: fewer steps, and few more candidates.
+  int coarse() const { return words_.size() > 4096 ? 12 : 16; }
+  uint32_t at(double rank) const {  // from 1, the largest
+    const uint64_t r = uint64_t(std::clamp(rank, 1.0, double(words_.size())));
+    return kth_largest(words_.data(), words_.size(), r, 0, kAboveAll, coarse());
+  }
+
+  size_t d_;
+  std::vector<uint32_t> words_;
+};
 
 // The k-th largest magnitude by radix selection with three histograms: for data that miss the bracket.
 uint32_t radix_select(const float* x, size_t d, uint64_t k) {
@@ -76,7 +86,7 @@ uint32_t radix_select(const float* x, size_t d, uint64_t k) {
 RowTop select_row(const float* x, const Shape& shape, int threads, Chunk* chunks) {
   const size_t d = shape.d, count = shape.chunks();
   const uint64_t k = shape.k;
-  const Bracket bracket = estimate_bracket(x, d, k);
+  const MagnitudeSample sample(x, d);
   const auto& kernel = kernels();
 
   // A buffer for candidates of each chunk. Not cleared: pages without candidates are never touched.
@@ -84,21 +94,30 @@ RowTop select_row(const float* x, const Shape& shape, int threads, Chunk* chunks
   const size_t capacity_each = std::min(share, d);
   const std::unique_ptr<uint32_t[]> buffer(new uint32_t[count * capacity_each]);
   std::vector<Scan> scans(count);
-  backwards(threads, count, [&](size_t c) {
-    scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi, buffer.get() + c * capacity_each,
-                           capacity_each);
-  });
-
   RowTop found{0, 0, false};
   uint64_t above = 0, between = 0;
   bool complete = true;
-  for (const Scan& s : scans) {
-    above += s.above;
-    between += s.collected;
-    complete &= s.collected <= capacity_each;
-    found.max_bits = std::max(found.max_bits, s.max_bits);
-    found.negative |= s.negative;
-  }
+  Bracket bracket{};
+  auto scan = [&](double deviations) {  // whether the bracket has the k-th largest
+    bracket = sample.bracket(k, deviations);
+    backwards(threads, count, [&](size_t c) {
+      scans[c] = kernel.scan(x + c * kChunk, shape.length(c), bracket.lo, bracket.hi, bracket.wide,
+                             buffer.get() + c * capacity_each, capacity_each);
+    });
+    above = between = 0;
+    complete = true;
+    for (const Scan& s : scans) {
+      above += s.above;
+      between += s.collected;
+      complete &= s.collected <= capacity_each;
+      found.max_bits = std::max(found.max_bits, s.max_bits);
+      found.negative |= s.negative;
+    }
+    return above < k && k <= above + between;
+  };
+  // A small section is in the cache: rather a second scan now and then than many candidates always.
+  if (d >= 4 * kChunk) scan(5);
+  else if (!scan(2) && found.max_bits <= kMaxFinite && (bracket.lo > 0 || above >= k)) scan(6);
   if (found.max_bits > kMaxFinite) return found;
 
   bool counted = complete;  // whether the candidates give the counts of each chunk

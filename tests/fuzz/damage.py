@@ -51,7 +51,7 @@ def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
     frames = []
     if only:
         SPECS[:] = [spec for spec in SPECS if spec.partition(":")[0] == only]
-    for shape in ((), (1,), (7,), (64,), (3, 50), (2, 5, 4, 4), (300,)):
+    for shape in ((), (1,), (7,), (64,), (3, 50), (2, 5, 4, 4), (300,), (2, 1500)):
         generator = torch.Generator().manual_seed(len(frames))
         x = torch.randn(shape, generator=generator)
         for spec in SPECS:

@@ -1,9 +1,12 @@
 """Fuzz `decode` with kernels built under AddressSanitizer and UndefinedBehaviorSanitizer.
 
     python tests/fuzz/sanitized.py --frames 1000000
+    python tests/fuzz/sanitized.py --frames 1000000 --only ms sp --isa avx2 --seed 7   a part of it
+    python tests/fuzz/sanitized.py --frames 1000000 --each                             so many of every codec
 
 Builds into build/sanitized (needs a C++ compiler and CMake), then runs `run.py` in two processes. Each
-instruction set of this processor gets an equal share of the frames, unless CUTLAYER_ISA names one.
+instruction set of this processor gets an equal share of the frames, unless `--isa` or CUTLAYER_ISA names
+some. Every share prints a line of JSON when it is done, so a long run can be stopped and continued.
 """
 
 import argparse
@@ -15,10 +18,12 @@ import sys
 from pathlib import Path
 
 from cutlayer import _native
-from cutlayer.codecs.kernels.instruction_set import VARIABLE
+from cutlayer.codecs.kernels.instruction_set import NAMES, VARIABLE
+from cutlayer.codecs.registry import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "sanitized"
+CODECS = list(BUILT_IN)
 
 
 def build() -> Path:
@@ -50,7 +55,9 @@ def main() -> int:
     parser.add_argument("--frames", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--only", help="a codec; damage only its frames")
+    parser.add_argument("--only", nargs="+", help="codecs; so many frames of each of them, damaged alone")
+    parser.add_argument("--each", action="store_true", help="so many frames of every codec, as --only")
+    parser.add_argument("--isa", nargs="+", choices=NAMES, help="instruction sets; all of this processor")
     options = parser.parse_args()
     native = build()
     environment = {
@@ -60,27 +67,30 @@ def main() -> int:
         "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    sets = [os.environ[VARIABLE]] if os.environ.get(VARIABLE) else _native.instruction_sets()
-    share = options.frames // (options.processes * len(sets))
+    named = os.environ.get(VARIABLE)
+    sets = options.isa or ([named] if named else _native.instruction_sets())
+    codecs = CODECS if options.each else options.only or [None]
+    share, frames, seed = options.frames // (options.processes * len(sets)), 0, options.seed
     command = [sys.executable, Path(__file__).parent / "run.py", "--frames", str(share), "--native", native]
-    command += ["--only", options.only] if options.only else []
-    for k, isa in enumerate(sets):
-        seeds = range(options.seed + k * options.processes, options.seed + (k + 1) * options.processes)
-        runs = [
-            subprocess.Popen(
-                [*command, "--seed", str(seed)],
-                env={**environment, VARIABLE: isa},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for seed in seeds
-        ]
-        told = [(run.communicate()[0].strip(), run.returncode) for run in runs]
-        print(isa, file=sys.stderr)
-        print(*(out for out, _ in told), sep="\n", flush=True)
-        if any(code for _, code in told):
-            return 1
-    print(json.dumps({"frames": share * options.processes * len(sets), "sets": sets, "sanitizer_reports": 0}))
+    for codec in codecs:
+        for isa in sets:
+            only = ["--only", codec] if codec else []
+            runs = [
+                subprocess.Popen(
+                    [*command, *only, "--seed", str(seed + k)],
+                    env={**environment, VARIABLE: isa},
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+                for k in range(options.processes)
+            ]
+            told = [(run.communicate()[0].strip(), run.returncode) for run in runs]
+            print(isa, codec or "all codecs", f"from seed {seed}", file=sys.stderr, flush=True)
+            print(*(out for out, _ in told), sep="\n", flush=True)
+            if any(code for _, code in told):
+                return 1
+            seed, frames = seed + options.processes, frames + share * options.processes
+    print(json.dumps({"frames": frames, "sets": sets, "sanitizer_reports": 0}))
     return 0
 
 

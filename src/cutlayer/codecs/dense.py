@@ -7,7 +7,7 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, finite
 from cutlayer.codecs.kernels.dispatch import check
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count, from_wire, to_wire
-from cutlayer.float_types import FloatType
+from cutlayer.float_types import FLOAT32, FloatType
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,7 @@ class Dense(Codec):
         """See `Codec.read`."""
         at, n = reader.header.payload_offset, count(out)
         check(reader.kernels.check_values(reader.data, at, n, VALUE_NAMES.index(self.dtype)))
-        from_wire(reader.data, at, out, self._wire)
+        if self._wire is FLOAT32:
+            reader.kernels.get_floats(reader.data, at, out)
+        else:
+            from_wire(reader.data, at, out, self._wire)

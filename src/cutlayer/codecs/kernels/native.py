@@ -25,8 +25,6 @@ allocate = _n.allocate
 advise = _memory.advise
 empty_like = _memory.empty_like
 own = _memory.own
-put_bytes = _n.put_bytes
-check_values = _n.check_values
 ems_contexts = _ems.ems_contexts
 ems_rans_decode = _ems.ems_rans_decode
 ems_rans_encode = _ems.ems_rans_encode
@@ -66,6 +64,21 @@ def seal(frame: Any, start: int) -> bytes:
 def checksum(frame: Buffer, start: int) -> int:
     """See `codecs.reference`."""
     return _n.checksum(frame, start, threads.number())
+
+
+def put_bytes(frame: Any, offset: int, data: Buffer) -> None:
+    """See `codecs.reference`."""
+    _n.put_bytes(frame, offset, data, threads.number())
+
+
+def get_floats(frame: Buffer, offset: int, out: Tensor) -> None:
+    """See `codecs.reference`."""
+    _n.get_floats(frame, offset, out.size, address(out), threads.number())
+
+
+def check_values(frame: Buffer, offset: int, n: int, values: int) -> int:
+    """See `codecs.reference`."""
+    return _n.check_values(frame, offset, n, values, threads.number())
 
 
 def select_top(x: Tensor, k: int) -> Any:

@@ -40,6 +40,11 @@ def put_bytes(frame: bytearray, offset: int, data: Buffer) -> None:
     frame[offset : offset + raw.nbytes] = raw
 
 
+def get_floats(frame: Buffer, offset: int, out: Tensor) -> None:
+    """Fill a tensor with the float32 values that stand in a frame at an offset."""
+    out.copy_(tensor_from(frame, offset, out.numel(), torch.float32).view(out.shape))
+
+
 def seal(frame: bytearray, start: int) -> bytes:
     """Write the CRC-32 of all bytes from `start` on into the four bytes before `start`."""
     frame[start - 4 : start] = zlib.crc32(memoryview(frame)[start:]).to_bytes(4, "little")

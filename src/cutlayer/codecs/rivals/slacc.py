@@ -11,6 +11,7 @@ from cutlayer.codecs import fields
 from cutlayer.codecs.entropy.layout import malformed
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.rivals.base import PayloadReader, Rival, as_channels, bit_stream
+from cutlayer.codecs.rivals.logarithm import log2
 from cutlayer.errors import ParameterError
 
 MAX_BITS, MAX_GROUPS = 8, 8
@@ -96,7 +97,7 @@ def _entropy(planes: Array, lo: Array, hi: Array) -> Array:
     place += np.arange(len(planes))[:, None] * _BINS
     counts = np.bincount(place.reshape(-1), minlength=len(planes) * _BINS).reshape(-1, _BINS)
     share = counts / counts.sum(1, keepdims=True)
-    found: Array = -(share * np.log2(np.where(share > 0, share, 1.0))).sum(1)
+    found: Array = -(share * log2(np.where(share > 0, share, 1.0))).sum(1)
     return found
 
 

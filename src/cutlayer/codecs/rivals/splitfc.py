@@ -11,6 +11,7 @@ from cutlayer.codecs.base import Codec
 from cutlayer.codecs.entropy.layout import malformed
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.rivals.base import PayloadReader, Rival, as_channels, bit_stream
+from cutlayer.codecs.rivals.logarithm import log2
 from cutlayer.errors import RangeError
 
 MAX_BITS = 8
@@ -133,8 +134,7 @@ class FeatureWiseCompression(Rival):
 
 def _allocate(ranges: Array, budget: float) -> Array:
     """Bits of each column, 0 to MAX_BITS, about `budget` in all: the logarithm of its range, less a level."""
-    with np.errstate(divide="ignore"):
-        wanted = np.log2(ranges)
+    wanted = log2(ranges)
     finite = wanted[np.isfinite(wanted)]
     if not len(finite) or budget <= 0:
         return np.zeros(len(ranges), np.int64)
