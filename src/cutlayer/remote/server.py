@@ -14,7 +14,7 @@ from cutlayer.codecs import Codec
 from cutlayer.codecs import codec as codec_of
 from cutlayer.errors import AbsentError, ConfigError
 from cutlayer.remote.engine import LossFunction, PartEngine
-from cutlayer.remote.offer import RemoteOffer
+from cutlayer.remote.offer import MOST_OPEN, RemoteOffer
 from cutlayer.remote.requests import Accepted, Applied, Requests
 from cutlayer.remote.saved import SavedState
 from cutlayer.remote.transport import LoopTransport
@@ -97,6 +97,10 @@ class RemoteServer:
             raise ConfigError(
                 f"{clients} clients, batches of {batch}, {open_batches} of them open and a checkpoint each "
                 f"{checkpoint_every} updates cannot be; give 1 or more of each"
+            )
+        if open_batches > MOST_OPEN:
+            raise ConfigError(
+                f"{open_batches} batches between forward and backward; at most {MOST_OPEN} can be"
             )
         if update not in ("each", "all"):
             raise ConfigError(f"update={update!r}: use 'each' request, or 'all' clients together")
