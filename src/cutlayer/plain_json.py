@@ -1,4 +1,4 @@
-"""One line of JSON of anything that records and commands show: numbers of NumPy and PyTorch, NaN as null."""
+"""JSON: one line of anything that records and commands show, and what others wrote."""
 
 from __future__ import annotations
 
@@ -11,6 +11,14 @@ from typing import Any
 def to_json(value: Any) -> str:
     """One line of JSON that every parser accepts: NaN and infinity become null."""
     return json.dumps(_plain(value), allow_nan=False)
+
+
+def from_json(text: str | bytes) -> Any:
+    """What is in JSON that somebody else wrote. Raises ValueError if it is none, or nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _plain(value: Any) -> Any:

@@ -95,6 +95,19 @@ def test_a_model_that_fails_is_told_and_the_next_request_served() -> None:
     assert run(Doubler(), Batching(), work) == b"xx"
 
 
+def test_who_shares_a_pass_with_a_request_that_ends_it_is_answered() -> None:
+    engine = Doubler()
+
+    async def work(batcher):
+        requests = (b"x", b"crash", b"y")
+        return await asyncio.gather(*map(batcher.ask, requests), return_exceptions=True)
+
+    before, crash, behind = run(engine, Batching(samples=16, wait=0.5), work)
+    assert (before, behind) == (b"xx", b"yy")
+    assert "ZeroDivisionError" in str(crash)
+    assert [len(batch) for batch in engine.batches] == [3, 1, 1, 1]
+
+
 def test_too_many_at_once_are_refused() -> None:
     engine = Doubler()
     engine.may_go.clear()

@@ -1,6 +1,7 @@
 """A run that is pushed to a folder and pulled again is the same run, and has a card that tells what it is."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +11,9 @@ import safetensors.torch
 from typer.testing import CliRunner
 
 from cutlayer.cli import app
+from cutlayer.config import schema as config
 from cutlayer.config.schema import Config
-from cutlayer.errors import CheckpointError, FileError, UnreachableError
+from cutlayer.errors import CheckpointError, CutlayerError, FileError, UnreachableError
 from cutlayer.integrations import hub
 from cutlayer.report.run_summary import summarize
 from cutlayer.training.load_run import open_run
@@ -79,6 +81,63 @@ def test_links_of_a_repository_lead_nowhere(run: Path, tmp_path: Path) -> None:
     (folder / "provenance.json").unlink()
     (folder / "provenance.json").symlink_to(secret)
     assert not (hub.pull(str(folder), tmp_path / "new") / "provenance.json").exists()
+
+
+def test_a_folder_of_links_leads_nowhere(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    hub.write_repository(run, folder)
+    (folder / "checkpoints").rename(tmp_path / "elsewhere")
+    (folder / "checkpoints").symlink_to(tmp_path / "elsewhere")
+    assert not (hub.pull(str(folder), tmp_path / "new") / "checkpoints").exists()
+    (folder / "data.json").rename(tmp_path / "data.json")
+    (folder / "data.json").symlink_to(tmp_path / "data.json")
+    with pytest.raises(FileError, match=r"has no data.json"):
+        hub.pull(str(folder), tmp_path / "another")
+
+
+@pytest.mark.parametrize(
+    ("setting", "named"),
+    [
+        ("model.name", "--allow-model pulled_code:make"),
+        ("task.name", "--allow-task pulled_code:make"),
+        ("data.source", "--allow-data pulled_code:make"),
+    ],
+)
+def test_code_that_a_repository_names_is_not_imported(
+    run: Path, tmp_path: Path, setting: str, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, new = tmp_path / "repository", tmp_path / "new"
+    hub.write_repository(run, folder)
+    (tmp_path / "pulled_code.py").write_text("def make(*_, **__): raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings = config.load(run / "config.toml", [f"{setting}=pulled_code:make"])
+    (folder / "config.toml").write_text(settings.to_toml())
+    refused = invoke("pull", folder, new)
+    assert named in " ".join(str(refused).split())
+    assert "pulled_code" not in sys.modules
+    assert not new.exists()  # nothing is left that `cutlayer eval` would import it for
+    assert "cutlayer eval" in str(invoke("pull", folder, new, *named.split()))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("data.json", "{"),
+        ("data.json", "[" * 100_000),
+        ("data.json", "{}"),
+        ("config.toml", "a=" + "[" * 9999),
+    ],
+    ids=["cut", "nested", "empty", "nested settings"],
+)
+def test_damaged_files_of_a_repository_are_refused_and_nothing_is_left(
+    run: Path, tmp_path: Path, name: str, content: str
+) -> None:
+    folder = tmp_path / "repository"
+    hub.write_repository(run, folder)
+    (folder / name).write_text(content)
+    with pytest.raises(CutlayerError, match=name):
+        hub.pull(str(folder), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_hub_gets_the_same_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import cutlayer
-from cutlayer.errors import ConfigError, CredentialError, MessageError, RefusedError
-from cutlayer.remote.offer import RemoteOffer
+from cutlayer.errors import ConfigError, CredentialError, MessageError, NonFiniteError, RefusedError
+from cutlayer.remote.engine import OpenBatch, PartEngine
+from cutlayer.remote.offer import MOST_OPEN, RemoteOffer
 from cutlayer.remote.packing import pack_tensor
 from cutlayer.remote.requests import Requests
 from cutlayer.wire.messages.base import Message, pack
@@ -91,7 +92,7 @@ def test_a_bad_request(serve: Any, net: Any, batches: Any, message: Message, sai
     served.join()
 
 
-@pytest.mark.parametrize("scale", [math.nan, math.inf, 1e300])
+@pytest.mark.parametrize("scale", [math.nan, math.inf, 1e300, 1e12])
 def test_a_scale_that_cannot_be(serve: Any, net: Any, batches: Any, scale: float) -> None:
     model = net()
     before = model[2].weight.detach().clone()
@@ -201,3 +202,37 @@ def test_a_server_of_another_kind_is_told_apart() -> None:
     for bad in ("[]", "{", good.to_json().replace("5", '"x"'), good.to_json().replace("[3, 4]", "[3, -4]")):
         with pytest.raises(RefusedError):
             RemoteOffer.parse(bad, "host:1")
+
+
+def test_a_gradient_that_its_scale_makes_infinite_reaches_no_weight() -> None:
+    engine = PartEngine(torch.nn.Linear(1, 1), None)
+    huge = OpenBatch(1, 1.0, [torch.full((1, 1), 3e38), None])
+    with pytest.raises(NonFiniteError):
+        engine.backward(huge, 10.0, None)
+
+
+def test_a_server_cannot_make_a_client_keep_more_than_is_sound() -> None:
+    offer = RemoteOffer(True, None, 5, MOST_OPEN + 1)
+    with pytest.raises(RefusedError, match="cannot be read"):
+        RemoteOffer.parse(offer.to_json(), "host:1")
+    with pytest.raises(RefusedError, match="nested too deeply"):
+        RemoteOffer.parse("[" * 100_000, "host:1")
+
+
+def test_answers_without_end_take_no_memory(serve: Any, net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [Outputs(0, Outputs.pack_tensors([]), float(n)) for n in range(1, 5)]
+
+    def flood(self: Requests, client: int, _: Message) -> None:
+        for answer in answers:
+            self._transport.send(client, answer)
+
+    monkeypatch.setattr(Requests, "_forward", flood)
+    served = serve(net()[2:], loss=F.cross_entropy)
+    remote = served.connect()
+    remote(X, Y)
+    stream = remote._stream
+    while stream._requests[0].answers[0].loss < 4:  # type: ignore[attr-defined]
+        stream._take()
+    assert len(stream._requests[0].answers) == 1
+    remote._stream.close(finished=False)
+    another_comes_and_goes(served)

@@ -6,6 +6,7 @@ from cutlayer.config.schema import Config
 from cutlayer.data import Sampler
 from cutlayer.data.federated import FederatedData
 from cutlayer.protocol.build import make_codecs, make_task
+from cutlayer.protocol.tensor_forms import Forms
 from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
 from cutlayer.tasks import Task
@@ -20,10 +21,11 @@ def build_client(
     task: Task | None = None,
     evaluator: bool = False,
     rate: Rate | None = None,
+    features: Forms | None = None,
 ) -> SplitClient:
     """The client of that number. Of all data it keeps its own part, and the test set as evaluator.
 
-    Without `task`, it is a built-in one.
+    Without `task`, it is a built-in one. `features` are the forms of a server's activations in a U-shape.
     """
     codecs, task = make_codecs(config), task or make_task(config, data.train)
     sampler = Sampler(
@@ -41,6 +43,7 @@ def build_client(
         data.train,
         sampler,
         data.augment,
-        evaluator=Evaluator(half, task, codecs, data.test, data.augment) if evaluator else None,
+        evaluator=Evaluator(half, task, codecs, data.test, data.augment, features) if evaluator else None,
         rate=rate,
+        features=features,
     )

@@ -9,6 +9,7 @@ from torch import Tensor
 from cutlayer.data import Augment, DataSource
 from cutlayer.errors import MessageError
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.tensor_forms import Forms, most_elements
 from cutlayer.split.client import ClientHalf, ClientModel
 from cutlayer.split.tensors import main_output, to_device
 from cutlayer.tasks import Task
@@ -21,12 +22,20 @@ class Evaluator:
     """Runs test batches through a copy of the client's half, so that training never notices."""
 
     def __init__(
-        self, half: ClientHalf, task: Task, codecs: RunCodecs, test: DataSource, augment: Augment
+        self,
+        half: ClientHalf,
+        task: Task,
+        codecs: RunCodecs,
+        test: DataSource,
+        augment: Augment,
+        features: Forms | None = None,
     ) -> None:
+        """`features` are the forms of a server's activations in a U-shape, where it is not trusted."""
         self.task = task
         self.codecs = codecs
         self.test = test
         self.augment = augment
+        self._features = features
         self._source = half.model
         self._half: ClientHalf | None = None
         self._open: tuple[int, Tensor] | None = None
@@ -67,7 +76,8 @@ class Evaluator:
         if self._open is None or tail is None:
             raise MessageError("no evaluation is in progress")
         targets, self._open = self._open[1], None
-        outputs = main_output(model.run(tail, self.codecs.decode_cut(message.body)))
+        most = most_elements(self._features, len(targets))
+        outputs = main_output(model.run(tail, self.codecs.decode_cut(message.body, most)))
         sums = self.task.sums(outputs, targets.to(outputs.device))
         if isinstance(self.task, Classification):
             loss, top1, top5 = sums

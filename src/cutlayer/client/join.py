@@ -43,6 +43,10 @@ class Participates(Protocol):
     gauge: Gauge
 
     @property
+    def largest_message(self) -> int:
+        """Bytes of the largest message that an honest server sends, once the offer was taken."""
+
+    @property
     def epochs(self) -> int:
         """How many epochs the run has; 0 before the server's offer."""
 
@@ -71,6 +75,9 @@ class _TaggedQueue:
     def put(self, event: Event) -> None:
         self._shared.put((self._origin, event))
 
+    def qsize(self) -> int:
+        return self._shared.qsize()
+
 
 class NetworkClient:
     """A participant and its connections: to the server, and to the aggregator if that runs alone."""
@@ -92,6 +99,7 @@ class NetworkClient:
         self.participant = participant
         self.done = Participation()
         self.address = address
+        self._security = security
         self._gloo = gloo
         self._note = note
         self._on_step = on_step
@@ -157,12 +165,15 @@ class NetworkClient:
     def _from_server(self, event: Event) -> None:
         if event.kind == "offer":
             ready = self.participant.prepare(event.content)
+            self.server.take_at_most(self.participant.largest_message)
             self._average_among_clients()
             ready.meeting = "" if self._exchange is None else self._exchange.rendezvous()
             self.server.prepared(event, ready)
             self.done.client = self.participant.client
             if event.content.aggregator and self._aggregator is None:
-                self._aggregator = AggregatorStream(self._connect(event.content.aggregator, AGGREGATOR))
+                self._security.check_sent_on(self.address, event.content.aggregator)
+                connection = self._connect(event.content.aggregator, AGGREGATOR)
+                self._aggregator = AggregatorStream(connection, self.participant.largest_message)
         elif event.kind == "welcome":
             welcome = event.content
             self.participant.begin(welcome)
@@ -176,7 +187,7 @@ class NetworkClient:
             if self._aggregator is None:
                 self._handle(event, unpack(event.content))
             else:
-                self._aggregator.pending.append(event)
+                self._aggregator.expect(event)
                 self._proceed(self._aggregator)
 
     def _average_among_clients(self) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,7 +17,8 @@ from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
 from cutlayer.data import Augment, DataSource, Statistics, load, load_both, partition_data
 from cutlayer.data.federated import FederatedData
-from cutlayer.errors import DataError, RefusedError
+from cutlayer.data.spec import DataSpec
+from cutlayer.errors import CutlayerError, DataError, RefusedError
 from cutlayer.models import AllowedModels, Factory
 from cutlayer.protocol.admission import statistics_problem
 from cutlayer.protocol.build import (
@@ -31,13 +33,31 @@ from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.objects import MakeTask
 from cutlayer.protocol.run_codecs import RunCodecs, codec_of
+from cutlayer.protocol.tensor_forms import Forms, forms_at_cuts, largest_tensor, learned
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.tasks import AllowedTasks, Task
+from cutlayer.wire.limits import largest_from_server
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.base import Message
+
+# What settings of somebody else's can make of data and models.
+_UNUSABLE = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
+
+
+@contextmanager
+def _from_somebody_else(what: str) -> Iterator[None]:
+    """Whatever the server's words make inside is its fault, and no traceback."""
+    try:
+        yield
+    except CutlayerError:
+        raise
+    except _UNUSABLE as error:
+        raise RefusedError(
+            f"the server's {what} cannot be used here ({type(error).__name__}: {error})"
+        ) from error
 
 
 class Participant:
@@ -94,9 +114,15 @@ class Participant:
         self._data: FederatedData | None = None
         self._split_client: SplitClient | None = None
         self._tests = True
+        self._features: Forms | None = None
+        self._largest_message = 0
 
     def prepare(self, offer: Any) -> Any:
         """Load what the run needs; what to say of it."""
+        with _from_somebody_else("offer"):
+            return self._prepare(offer)
+
+    def _prepare(self, offer: Any) -> Any:
         if self.settings and (self.settings, self.client) != (offer.settings, offer.client):
             raise RefusedError(
                 "the server now offers another run, or another place in it; start the client again "
@@ -104,6 +130,8 @@ class Participant:
             )
         where = {"source": self.source, "root": self.root, "cache_dir": self.cache}
         self.config = config_from_offer(offer.settings, where, self.device)
+        if offer.client >= self.config.train.clients:
+            raise RefusedError(f"the server offers place {offer.client} of {self.config.train.clients}")
         self.client, self.settings = offer.client, offer.settings
         if self.bounds is not None and not self.config.codec.follows_link:
             raise RefusedError(
@@ -115,12 +143,21 @@ class Participant:
         ready = describe(self._data, self.client, settings_for_clients(self.config))
         if not self._tests:
             ready.test_samples = 0
-        prepare_model(self.config, self._data.train, self._allowed)
+        parts = prepare_model(self.config, self._data.train, self._allowed)[1]
+        forms, samples = forms_at_cuts(DataSpec.of(self._data), parts), self.config.train.batch_size
+        if len(forms) > 1:
+            # What comes down in an evaluation is of as many test samples as the server asks for.
+            self._features, samples = forms[-1], max(samples, len(self._data.test))
+        self._largest_message = largest_from_server(largest_tensor(forms, parts, samples), learned(parts))
         make_task(self.config, self._data.train, self._allowed_tasks)
         return ready
 
     def begin(self, welcome: Any) -> None:
         """The run begins, or goes on from a checkpoint: a fresh half."""
+        with _from_somebody_else("welcome"):
+            self._begin(welcome)
+
+    def _begin(self, welcome: Any) -> None:
         if self._data is None or self.config is None:
             raise RefusedError("the server welcomes a client that has no settings yet")
         data = self._data
@@ -138,8 +175,20 @@ class Participant:
             else self._make_task(data.train)
         )
         self._split_client = build_client(
-            self.config, data, self.client, half, task=task, evaluator=self._tests, rate=rate
+            self.config,
+            data,
+            self.client,
+            half,
+            task=task,
+            evaluator=self._tests,
+            rate=rate,
+            features=self._features,
         )
+
+    @property
+    def largest_message(self) -> int:
+        """Bytes of the largest message that an honest server sends: a tensor, or a client's state."""
+        return self._largest_message
 
     @property
     def epochs(self) -> int:

@@ -15,9 +15,11 @@ from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
 from cutlayer.data.seeds import derive
 from cutlayer.errors import CutlayerError, MessageError
+from cutlayer.protocol.build import vector_sizes
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
+from cutlayer.protocol.tensor_forms import Forms, gradient_elements, most_elements
 from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
 from cutlayer.split.client import ClientHalf
@@ -50,6 +52,8 @@ class _OpenStep:
 
     begin: BeginStep
     targets: Tensor
+    elements: Mapping[str, int] | int
+    """How many the gradient of the smashed data has."""
     loss: float = math.nan
     error: float = math.nan
     data: float = 0.0
@@ -74,8 +78,12 @@ class SplitClient:
         *,
         evaluator: Evaluator | None = None,
         rate: Rate | None = None,
+        features: Forms | None = None,
     ) -> None:
-        """`evaluator` has the test set, if this client has one. `rate` chooses the codec of smashed data."""
+        """`evaluator` has the test set, if this client has one. `rate` chooses the codec of smashed data.
+
+        `features` are the forms of a server's activations in a U-shape, where it is not trusted.
+        """
         self.client = client
         self.half = half
         self.task = task
@@ -85,9 +93,10 @@ class SplitClient:
         self.augment = augment
         self.evaluator = evaluator
         self.rate = rate or Rate(codecs.up)
+        self._features = features
         self._open: _OpenStep | None = None
-        elements = sum(p.numel() for p in half.model.parameters)
-        self.feedback = ErrorFeedback(elements) if codecs.feeds_back and elements else None
+        self._sizes = vector_sizes(half)
+        self.feedback = ErrorFeedback(self._sizes[0]) if codecs.feeds_back and self._sizes[0] else None
         self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
             BeginStep: self._begin,
             Smashed: self._on_features,
@@ -153,10 +162,11 @@ class SplitClient:
         frame = self.codecs.encode(up, smashed, "up", *place)
         self.rate.sent(len(frame), count)
         encoded = perf_counter()
-        self._open = step = _OpenStep(begin, targets, error=0.0 if self.codecs.exact else math.nan)
+        self._open = step = _OpenStep(begin, targets, gradient_elements(smashed))
+        step.error = 0.0 if self.codecs.exact else math.nan
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
-            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame)))
+            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame, elements(smashed))))
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
@@ -171,7 +181,8 @@ class SplitClient:
         step = self._current(message)
         place = (self.client, step.begin.epoch, step.begin.step)
         began = perf_counter()
-        features = self.codecs.decode_cut(message.body)
+        most = most_elements(self._features, len(step.targets))
+        features = self.codecs.decode_cut(message.body, most)
         decoded = perf_counter()
         with seeded(derive("tail", self.sampler.seed, *place), self.half.model.device):
             loss, gradient = self.half.finish_forward(features, step.targets, self.task.loss)
@@ -186,7 +197,7 @@ class SplitClient:
     def _on_gradient(self, message: Gradient) -> Iterable[Message]:
         step = self._current(message)
         began = perf_counter()
-        gradient = self.codecs.decode_cut(message.body)
+        gradient = self.codecs.decode_cut(message.body, step.elements)
         decoded = perf_counter()
         with undisturbed():
             self.half.backward(gradient)
@@ -216,22 +227,23 @@ class SplitClient:
 
     def _on_mean(self, message: SyncDown) -> Iterable[Message]:
         first, second = message.frames
+        most, most_buffers = self._sizes
         if message.evaluation:
-            weights = self.codecs.decode(first) if first else self.half.weight_vector()
-            buffers = self.codecs.decode(second) if second else self.half.buffer_vector()
+            weights = self.codecs.decode(first, most) if first else self.half.weight_vector()
+            buffers = self.codecs.decode(second, most_buffers) if second else self.half.buffer_vector()
             self._evaluator().load(weights, buffers)
         elif message.share == Share.GRADIENTS:
             # A half without weights has no gradients to share.
             if not first:
                 return ()
-            self.half.apply_mean(lambda: self.codecs.decode(first), message.lr, message.number)
+            self.half.apply_mean(lambda: self.codecs.decode(first, most), message.lr, message.number)
         else:
             if first and message.share == Share.DIFFERENCES:
-                self.half.add_differences(self.codecs.decode(first))
+                self.half.add_differences(self.codecs.decode(first, most))
             elif first:
-                self.half.load_weights(self.codecs.decode(first))
+                self.half.load_weights(self.codecs.decode(first, most))
             if second:
-                self.half.load_buffers(self.codecs.decode(second))
+                self.half.load_buffers(self.codecs.decode(second, most_buffers))
         return ()
 
     def _on_state(self, message: State) -> Iterable[Message]:

@@ -10,16 +10,22 @@ from collections import deque
 
 from typing_extensions import Buffer
 
+from cutlayer.errors import MessageError
 from cutlayer.wire.grpc.connection import Connection, Event
 from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.messages.envelope import Parts
+
+# Messages that wait for each other: an honest server and aggregator are a few apart.
+_MOST = 1024
 
 
 class AggregatorStream:
     """What has come from the aggregator and not been taken, and what could not be sent to it yet."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, largest_message: int) -> None:
         self.connection = connection
+        connection.take_at_most(largest_message)
+        self._most_bytes = 4 * largest_message
         self.pending: deque[Event] = deque()
         """Messages of the server that have not been handled."""
         self._era = ""
@@ -42,9 +48,20 @@ class AggregatorStream:
             while self._unsent:
                 self.connection.send(self._conversation, self._unsent.popleft())
 
+    def expect(self, event: Event) -> None:
+        """A message of the server."""
+        self.pending.append(event)
+        self._check("the server", [found.content for found in self.pending])
+
     def arrived(self, message: Buffer) -> None:
         """A message of the aggregator."""
         self._arrived.append((self._aggregators_era, message))
+        self._check("the aggregator", [found for _, found in self._arrived])
+
+    def _check(self, whose: str, waiting: list[Buffer]) -> None:
+        """What waits for the other one's word is bounded: it is in memory."""
+        if len(waiting) > _MOST or sum(memoryview(one).nbytes for one in waiting) > self._most_bytes:
+            raise MessageError(f"{whose} sends more than can wait for what belongs before it")
 
     def take(self) -> Buffer | None:
         """The next message of this era, if it is there."""

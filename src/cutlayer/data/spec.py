@@ -20,6 +20,7 @@ from cutlayer.data.federated import FederatedData
 from cutlayer.data.form import DataForm, DataSource, Statistics, TensorForm
 from cutlayer.errors import FileError
 from cutlayer.files import write_atomically
+from cutlayer.plain_json import from_json
 
 DATA_SPEC_FILE = "data.json"
 
@@ -83,7 +84,7 @@ class DataSpec:
         """Read the `data.json` of a run directory."""
         path = Path(directory, DATA_SPEC_FILE)
         try:
-            return DataSpec.parse(json.loads(path.read_text(encoding="utf-8")))
+            return DataSpec.parse(from_json(path.read_text(encoding="utf-8")))
         except OSError as error:
             raise FileError(f"{path}: cannot be read ({error.strerror}); is {directory} a run?") from error
         except (ValueError, TypeError, AttributeError) as error:

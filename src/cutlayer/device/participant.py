@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from cutlayer.device.data_form import DataForm
 from cutlayer.device.samples import read_labelled
 from cutlayer.device.training_half import HOW, TrainingFile, TrainingHalf
 from cutlayer.errors import ConfigError, RefusedError
+from cutlayer.wire.limits import largest_from_server
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.protobuf import message_class
@@ -75,6 +77,12 @@ class OnnxParticipant:
             std=form.std,
             size=form.size or 0,
         )
+
+    @property
+    def largest_message(self) -> int:
+        """Bytes of the largest message that an honest server sends: a gradient, or a client's state."""
+        smashed = self._run.batch_size * math.prod(self.file.shape)
+        return largest_from_server(smashed, sum(array.size for array in self.file.state.values()))
 
     def begin(self, welcome: Any) -> None:
         """The run begins, or goes on from a checkpoint: a fresh half."""

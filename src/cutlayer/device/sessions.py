@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cutlayer.device.graph_check import check_graph
 from cutlayer.errors import FileError
 from cutlayer.imports import need
 
@@ -36,6 +37,7 @@ class Session:
     def __init__(self, graph: bytes, where: str, how: str, threads: int = 1) -> None:
         """`where` names the graph in errors, and `how` says how such a file is made."""
         runtime = need("onnxruntime", "running half of a model without PyTorch", "device")
+        check_graph(graph, where, how)
         options = runtime.SessionOptions()
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1

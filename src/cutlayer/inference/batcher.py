@@ -119,8 +119,8 @@ class Batcher(Generic[T]):
                 answers = await loop.run_in_executor(
                     self._model, self.engine.infer, [each.item for each in batch]
                 )
-            except Exception as error:  # whatever it was, these callers must hear it and the next be served
-                answers = [RefusedError(f"the model failed: {type(error).__name__}")] * len(batch)
+            except Exception:  # of which request? Each alone tells, and nobody pays for another
+                answers = [await loop.run_in_executor(self._model, self._alone, each.item) for each in batch]
             self.passes += 1
             for each, answer in zip(batch, answers, strict=True):
                 if each.answer.done():
@@ -129,6 +129,12 @@ class Batcher(Generic[T]):
                     each.answer.set_exception(answer)
                 else:
                     each.answer.set_result(answer)
+
+    def _alone(self, item: T) -> bytes | CutlayerError:
+        try:
+            return self.engine.infer([item])[0]
+        except Exception as error:  # whatever it was, this caller must hear it and the next be served
+            return RefusedError(f"the model cannot use this request ({type(error).__name__})")
 
     def _take(self) -> list[_Waiting[T]]:
         """The requests for the next pass, in order of arrival. Those whose callers have gone are left out."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from cutlayer.config.schema import Config, from_mapping
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import FileError
 from cutlayer.models import AllowedModels
+from cutlayer.plain_json import from_json
 from cutlayer.protocol.admission import problem
 from cutlayer.protocol.build import make_codecs, prepare_model
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -27,6 +27,7 @@ from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
 from cutlayer.split.tensors import Inputs, Tensors, call, main_output, raw_bytes, samples_of, split_inputs
 from cutlayer.training.load_run import Trained, open_run
+from cutlayer.wire.text import plain_text
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,9 @@ class ClientSide:
         try:
             data = path.read_bytes()
             tensors = safetensors.torch.load(data)
-            metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
-            about = json.loads(metadata["cutlayer"])
+            metadata = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+            about = from_json(metadata["cutlayer"])
+            part = about["part"]
             settled, data_spec = from_mapping(about["settings"], str(path)), DataSpec.parse(about["card"])
             wrong = problem(data_spec)
             if wrong is not None:
@@ -66,13 +68,15 @@ class ClientSide:
             raise FileError(
                 f"{path}: cannot be read ({error.strerror}); give a run or an exported half"
             ) from error
-        except (SafetensorError, KeyError, ValueError, TypeError) as error:
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise FileError(
                 f"{path}: is not the client's half of a run ({error}); make it with: "
                 "cutlayer export RUN --part client"
             ) from error
-        if about["part"] != "client":
-            raise FileError(f"{path}: is the {about['part']} part; export the client's: --part client")
+        if part != "client":
+            raise FileError(
+                f"{path}: is the {plain_text(str(part), 40)} part; export the client's: --part client"
+            )
         _, parts = prepare_model(settled, data_spec.placeholder_data().train, allowed)
         head, _, *tail = parts
         for part in (head, *tail):

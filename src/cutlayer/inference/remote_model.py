@@ -25,12 +25,15 @@ from cutlayer.wire.security.credentials import ClientSecurity
 from cutlayer.wire.text import plain_text
 
 _CHANNEL = [
-    ("grpc.max_receive_message_length", -1),
     # Beyond these gRPC itself would wait longer before it connects again than we do.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
 ]
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+# Elements of one sample of an answer whose form is not known here: of a U-shape, or of a task of its own.
+_MOST_ELEMENTS = 1 << 20
+# Bytes of an answer beside its elements, and of an element under a codec that is worse than none.
+_ROOM, _ELEMENT = 1 << 16, 8
 
 
 class Half(Protocol):
@@ -121,7 +124,10 @@ class RemoteModel:
         self._lock = Lock()
         self._security = security or ClientSecurity()
         self._codec = codec_of(codec) if codec else None
-        self._channel = self._security.sync_channel(address, _CHANNEL)
+        # Before there is memory for it. gRPC takes 32 bits.
+        largest = min(_ELEMENT * self._most_elements(batch) + _ROOM, (1 << 31) - 1)
+        options = [*_CHANNEL, ("grpc.max_receive_message_length", largest)]
+        self._channel = self._security.sync_channel(address, options)
         self._predict: Any = self._channel.unary_unary(
             PREDICT,
             request_serializer=message_class("PredictRequest").SerializeToString,
@@ -186,10 +192,8 @@ class RemoteModel:
 
     def _answer(self, asked: _Asked) -> Any:
         frame, samples = self._frame(asked), asked.samples
-        # Logits have a size that is known before any memory is taken for them.
         classed, u_shaped = self.side.classed, self.side.u_shaped
-        most = samples * self.side.data_spec.classes if classed and not u_shaped else None
-        answer = self.side.decode(frame, most)
+        answer = self.side.decode(frame, self._most_elements(samples))
         if u_shaped:
             self._count(frame, answer)
         x = self.side.finish(answer)
@@ -200,6 +204,11 @@ class RemoteModel:
                 f"{self.address}: the server answered with shape {list(x.shape)}; expected {wanted}"
             )
         return x
+
+    def _most_elements(self, samples: int) -> int:
+        """How many an answer can have. Logits have a size that is known before memory is taken for them."""
+        known = self.side.classed and not self.side.u_shaped
+        return samples * (self.side.data_spec.classes if known else _MOST_ELEMENTS)
 
     def _count(self, frame: bytes, x: Any) -> None:
         with self._lock:

@@ -6,21 +6,25 @@ A repository is a folder here, or `user/name` on the hub. It holds the exported 
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cutlayer.errors import CheckpointError, FileError, UnreachableError
+from cutlayer.data.spec import DataSpec
+from cutlayer.errors import CheckpointError, DataError, FileError, UnreachableError
 from cutlayer.files import write_atomically
-from cutlayer.imports import need
+from cutlayer.imports import is_import_name, need
 from cutlayer.inference.export import export
 from cutlayer.integrations.model_card import model_card
+from cutlayer.models import AllowedModels
+from cutlayer.protocol.admission import problem
 from cutlayer.report.run_summary import summarize
+from cutlayer.tasks import AllowedTasks
 from cutlayer.training import checkpoint
-from cutlayer.training.load_run import open_run
+from cutlayer.training.load_run import open_run, settings
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _FILES = {
@@ -35,6 +39,17 @@ _FILES = {
 }
 #: What a run must have to be used again.
 _RUN = ("config.toml", "data.json", "records.jsonl")
+# Bytes of a file that is read whole.
+_MOST_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class Allowed:
+    """Code by name that the user of a pulled run allows to be imported; built-in code need not be."""
+
+    models: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    data: tuple[str, ...] = ()
 
 
 def is_hub_name(repository: str) -> bool:
@@ -64,26 +79,57 @@ def write_repository(run: Path, folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
-def read_repository(folder: Path, run: Path) -> Path:
-    """Make a run of a repository's folder."""
-    missing = [name for name in _RUN if not (folder / name).is_file()]
+def read_repository(folder: Path, run: Path, allowed: Allowed | None = None) -> Path:
+    """Make a run of a repository's folder. What is wrong with it shows here, and leaves nothing behind."""
+    missing = [name for name in _RUN if not _own_file(folder / name)]
     if missing:
         raise FileError(f"{folder}: is no repository of cutlayer: it has no {missing[0]}")
     if run.exists():
         raise FileError(f"{run} exists; choose another folder for the run")
-    # Links are not followed: a repository could point to any file here.
     wanted = [folder / name for name in (*_RUN, "provenance.json")]
-    wanted += sorted((folder / "checkpoints").glob("step-*.safetensors"))
+    if not (folder / "checkpoints").is_symlink():
+        wanted += sorted((folder / "checkpoints").glob("step-*.safetensors"))
     run.mkdir(parents=True)
-    for path in wanted:
-        if path.is_file() and not path.is_symlink():
+    try:
+        for path in filter(_own_file, wanted):
+            if path.suffix in (".toml", ".json") and path.stat().st_size > _MOST_BYTES:
+                raise FileError(f"{path}: is larger than such a file can be")
             target = run / path.relative_to(folder)
             target.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, target)
+        _check(run, allowed or Allowed())
+    except BaseException:
+        shutil.rmtree(run, ignore_errors=True)
+        raise
+    return run
+
+
+def _own_file(path: Path) -> bool:
+    """Whether it is a file, and no link: a repository could point to any file here."""
+    return path.is_file() and not path.is_symlink()
+
+
+def _check(run: Path, allowed: Allowed) -> None:
+    """Raise unless a run of somebody else's is whole, and names no code that its user did not allow.
+
+    From here on it is this user's own, and what its settings name is imported.
+    """
+    config = settings(run)
+    if ":" in config.model.name:
+        AllowedModels.of(allowed.models).find(config.model.name)
+    if ":" in config.task.name:
+        AllowedTasks.of(allowed.tasks).find(config.task.name)
+    source = config.data.source
+    if is_import_name(source) and source not in allowed.data:
+        raise DataError(
+            f"the data of this run come from the function {source!r}, and nothing was imported: its name "
+            f"comes from somebody else. If you know and trust it, allow it with --allow-data {source}"
+        )
+    wrong = problem(DataSpec.read(run))
+    if wrong is not None:
+        raise FileError(f"{run / 'data.json'}: describes data that cannot be: {wrong}")
     # Its checksum is verified here, and not at its first use.
     checkpoint.latest(run / "checkpoints")
-    json.loads((run / "data.json").read_text(encoding="utf-8"))
-    return run
 
 
 def push(run: Path, repository: str, *, private: bool = False) -> str:
@@ -97,14 +143,14 @@ def push(run: Path, repository: str, *, private: bool = False) -> str:
         return str(_reached(repository, lambda: _upload(hub, Path(place, "repository"), repository, private)))
 
 
-def pull(repository: str, run: Path) -> Path:
+def pull(repository: str, run: Path, allowed: Allowed | None = None) -> Path:
     """Make a run of a repository in a folder, or on the hub."""
     if not is_hub_name(repository):
-        return read_repository(Path(repository), run)
+        return read_repository(Path(repository), run, allowed)
     hub = need("huggingface_hub", "the hub", "hub")
     with tempfile.TemporaryDirectory() as place:
         _reached(repository, lambda: hub.snapshot_download(repository, local_dir=place))
-        return read_repository(Path(place), run)
+        return read_repository(Path(place), run, allowed)
 
 
 def _upload(hub: Any, folder: Path, repository: str, private: bool) -> str:

@@ -10,7 +10,11 @@ from cutlayer.data.federated import FederatedData
 from cutlayer.data.form import TensorForm
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError, RefusedError
+from cutlayer.plain_json import from_json
 from cutlayer.wire.messages.protobuf import message_class
+
+# What takes memory at a client before it has sent anything.
+_MOST_CLIENTS, _LARGEST_SIDE = 1 << 20, 1 << 11
 
 
 def settings_for_clients(config: Config) -> str:
@@ -29,15 +33,22 @@ def digest(settings: str) -> str:
 def config_from_offer(settings: str, data: dict[str, Any], device: str = "cpu") -> Config:
     """The configuration of a client: the server's settings, where its own data are, and its own device."""
     try:
-        found = json.loads(settings)
+        found = from_json(settings)
         found["data"] |= data
         found["train"]["device"] = device
     except (ValueError, KeyError, TypeError) as error:
         raise RefusedError(f"the server's settings cannot be read ({error})") from None
     try:
-        return from_mapping(found, "the server's settings")
+        config = from_mapping(found, "the server's settings")
     except ConfigError as error:
         raise ConfigError(f"{error}\nInstall the same release of cutlayer on both sides") from None
+    for value, most, what in (
+        (config.train.clients, _MOST_CLIENTS, "clients"),
+        (config.data.size or 0, _LARGEST_SIDE, "pixels a side"),
+    ):
+        if value > most:
+            raise RefusedError(f"the server's settings ask for {value:,} {what}; a client takes {most:,}")
+    return config
 
 
 def describe(data: FederatedData, client: int, settings: str) -> Any:

@@ -1,14 +1,18 @@
 """The forms of the tensors that cross a cut, as both ends derive them: shapes and dtypes, by name."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from cutlayer.split.tensors import Tensors
+from cutlayer.data.spec import DataSpec
+from cutlayer.seeding import undisturbed
+from cutlayer.split import Part
+from cutlayer.split.tensors import Tensors, call, to_device
+from cutlayer.split.vectors import device_of
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,30 @@ def forms_at(x: Tensors) -> Forms:
     return tuple(x.shape[1:])
 
 
+@torch.no_grad()
+def forms_at_cuts(spec: DataSpec, parts: Sequence[Part]) -> list[Forms]:
+    """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
+    x: Any = to_device(spec.preprocess().test(spec.form.zeros(1)[0]), device_of(*parts))
+    forms = []
+    for i, part in enumerate(parts[: len(parts) - 1 or 1]):
+        part.eval()
+        with undisturbed():
+            x = part(x) if i else call(part, x)
+        part.train()
+        forms.append(forms_at(x))
+    return forms
+
+
+def largest_tensor(forms: Sequence[Forms], parts: Sequence[Part], samples: int) -> int:
+    """The most elements of any tensor of so many samples: at a cut, or all that clients learn."""
+    return max(learned(parts), max(map(elements_of, forms)) * samples)
+
+
+def learned(parts: Sequence[Part]) -> int:
+    """How many elements the clients' parts of a model have, buffers included."""
+    return sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
+
+
 def gradient_forms(forms: Forms) -> Forms:
     """Those of the gradients: only floats have any."""
     if isinstance(forms, dict):
@@ -42,6 +70,13 @@ def elements_of(forms: Forms) -> int:
     if isinstance(forms, dict):
         return sum(math.prod(form.shape) for form in forms.values())
     return math.prod(forms)
+
+
+def gradient_elements(x: Tensors) -> Mapping[str, int] | int:
+    """How many elements the gradient of what crossed a cut has, for each tensor of floats."""
+    if isinstance(x, dict):
+        return {name: tensor.numel() for name, tensor in x.items() if tensor.is_floating_point()}
+    return x.numel()
 
 
 def most_elements(forms: Forms | None, samples: int) -> Mapping[str, int] | int | None:

@@ -101,7 +101,9 @@ class PartEngine:
         """The gradient of the inputs, unless the forward gave it, and those of the weights."""
         if batch.gradients is not None:
             if scale != 1:
-                return None, [None if g is None else g * scale for g in batch.gradients]
+                scaled: Gradients = [None if g is None else g * scale for g in batch.gradients]
+                _finite("the gradients", scaled)
+                return None, scaled
             return None, batch.gradients
         if batch.inputs is None or batch.outputs is None or gradient is None:
             raise RuntimeError("a batch without loss needs the gradient of its outputs")

@@ -7,8 +7,11 @@ import json
 from dataclasses import asdict, dataclass
 
 from cutlayer.errors import RefusedError
+from cutlayer.plain_json import from_json
 
 _KIND = "remote-loop"
+#: A client keeps so many batches, too: a server must not make it keep more.
+MOST_OPEN = 1024
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class RemoteOffer:
     def parse(text: str, address: str) -> RemoteOffer:
         """What a server offers, if it is one of this kind."""
         try:
-            found = json.loads(text)
+            found = from_json(text)
             if found.pop("kind", None) != _KIND:
                 raise RefusedError(
                     f"{address}: the server there trains a run of its own settings; take part in it with "
@@ -42,7 +45,8 @@ class RemoteOffer:
             if shape is not None and not all(type(n) is int and n > 0 for n in shape):
                 raise ValueError(f"a shape {shape}")
             limits = [found[name] for name in ("batch", "open")]
-            if not all(type(n) is int and n > 0 for n in limits) or type(found["loss"]) is not bool:
+            right = all(type(n) is int and n > 0 for n in limits) and limits[1] <= MOST_OPEN
+            if not right or type(found["loss"]) is not bool:
                 raise ValueError(f"limits {limits}")
             return RemoteOffer(found["loss"], None if shape is None else tuple(shape), *limits)
         except (ValueError, KeyError, TypeError, AttributeError) as error:

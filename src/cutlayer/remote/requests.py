@@ -37,7 +37,6 @@ from cutlayer.wire.meter import Kind
 
 #: The names of what crosses: smashed data and its gradient, targets, the part's outputs and theirs.
 INPUTS, TARGETS, OUTPUTS = "inputs", "targets", "outputs"
-_LARGEST_SCALE = 1e12
 _DENSE = codec("dense")
 
 
@@ -191,7 +190,7 @@ class Requests:
                 f"{self._offer.open} batches of a client are kept between forward and backward",
             )
             return None
-        check_number(message.scale, "the scale of the loss", low=-_LARGEST_SCALE, high=_LARGEST_SCALE)
+        check_number(message.scale, "the scale of the loss", low=-self._max_value, high=self._max_value)
         gradient = self._gradient(message, batch)
         back, gradients = self._engine.backward(batch, message.scale, gradient)
         answer = b""

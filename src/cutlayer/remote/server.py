@@ -14,7 +14,7 @@ from cutlayer.codecs import Codec
 from cutlayer.codecs import codec as codec_of
 from cutlayer.errors import AbsentError, ConfigError
 from cutlayer.remote.engine import LossFunction, PartEngine
-from cutlayer.remote.offer import RemoteOffer
+from cutlayer.remote.offer import MOST_OPEN, RemoteOffer
 from cutlayer.remote.requests import Accepted, Applied, Requests
 from cutlayer.remote.saved import SavedState
 from cutlayer.remote.transport import LoopTransport
@@ -100,6 +100,10 @@ class RemoteServer:
             )
         if not isinstance(part, nn.Module):
             raise ConfigError(f"the server's part must be a module, not a {type(part).__name__}")
+        if open_batches > MOST_OPEN:
+            raise ConfigError(
+                f"{open_batches} batches between forward and backward; at most {MOST_OPEN} can be"
+            )
         if update not in ("each", "all"):
             raise ConfigError(f"update={update!r}: use 'each' request, or 'all' clients together")
         self.optimizer = optimizer

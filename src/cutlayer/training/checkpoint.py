@@ -21,6 +21,7 @@ from torch import Tensor
 
 from cutlayer.errors import CheckpointError, FileError
 from cutlayer.files import atomic_path, reason, remove_partial_files
+from cutlayer.plain_json import from_json
 from cutlayer.protocol.state_bytes import unshared
 
 #: A run may be continued to more epochs than it was started with.
@@ -115,11 +116,11 @@ def load(path: str | Path) -> Checkpoint:
         raise CheckpointError(f"{path}: the checkpoint cannot be read ({error.strerror})") from error
     try:
         tensors = safetensors.torch.load(data)
-        metadata = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+        metadata = from_json(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
         about = metadata["cutlayer"]
         if metadata["sha256"] != _digest(about, tensors):
             raise CheckpointError(f"{path}: the checkpoint is damaged: its checksum is wrong")
-        content = json.loads(about)
+        content = from_json(about)
         return Checkpoint(content["step"], tensors, content["state"], path, content["run"])
     except (SafetensorError, KeyError, ValueError, TypeError) as error:
         raise CheckpointError(f"{path}: the checkpoint is damaged ({error})") from error

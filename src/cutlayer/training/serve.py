@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from cutlayer.aggregation.among_clients import ClientAggregation
 from cutlayer.aggregation.at_server import ServerAggregation
 from cutlayer.aggregation.base import Aggregation
@@ -37,9 +35,8 @@ from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
 from cutlayer.protocol.state_form import StateForm
-from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradient_forms
+from cutlayer.protocol.tensor_forms import forms_at_cuts, gradient_forms, largest_tensor
 from cutlayer.ranks.build import Ranks
-from cutlayer.seeding import undisturbed
 from cutlayer.server.asynchronous.arrivals import NetworkArrivals
 from cutlayer.server.asynchronous.client_model import KeptClientModel
 from cutlayer.server.asynchronous.mode import Asynchronous
@@ -47,12 +44,9 @@ from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.settled_objects import settled_objects
 from cutlayer.server.split_server import SplitServer
-from cutlayer.split import Part
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import client_state
-from cutlayer.split.tensors import call, to_device
-from cutlayer.split.vectors import device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule, make_rounds
@@ -155,8 +149,9 @@ def remote_server(
     make, given = objects.make_task, objects.make_optimizer
     task = make_task(config, data.train, ANY_TASK) if make is None else make(data.train)
     half = make_client(config, parts, given)
-    sizes, forms = vector_sizes(half), _forms_at_cuts(spec, parts)
-    codecs = make_codecs(config, sizes, _largest_tensor(config, forms, parts), of_others=True)
+    sizes, forms = vector_sizes(half), forms_at_cuts(spec, parts)
+    samples = max(config.train.batch_size, config.train.evaluate_batch)
+    codecs = make_codecs(config, sizes, largest_tensor(forms, parts, samples), of_others=True)
     agreed = Agreed(
         smashed=forms[0],
         clip_smashed=config.robust.clip_smashed,
@@ -230,27 +225,6 @@ def _aggregation(
     if config.train.aggregation != "server":
         return ClientAggregation(config.train.weighting, transport)
     return ServerAggregation(codecs, config.train.weighting, transport, make_mean_rule(config))
-
-
-@torch.no_grad()
-def _forms_at_cuts(spec: DataSpec, parts: tuple[Part, ...]) -> list[Forms]:
-    """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
-    x: Any = to_device(spec.preprocess().test(spec.form.zeros(1)[0]), device_of(*parts))
-    forms = []
-    for i, part in enumerate(parts[: len(parts) - 1 or 1]):
-        part.eval()
-        with undisturbed():
-            x = part(x) if i else call(part, x)
-        part.train()
-        forms.append(forms_at(x))
-    return forms
-
-
-def _largest_tensor(config: Config, forms: list[Forms], parts: tuple[Part, ...]) -> int:
-    """The most elements of any tensor that an honest client sends."""
-    features = max(map(elements_of, forms))
-    learned: int = sum(t.numel() for part in (parts[0], *parts[2:]) for t in part.state_dict().values())
-    return max(learned, features * max(config.train.batch_size, config.train.evaluate_batch))
 
 
 def _largest_message(config: Config, codecs: RunCodecs, half: ClientHalf, task: Task) -> int:

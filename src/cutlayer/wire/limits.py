@@ -48,6 +48,15 @@ class Limits:
                 raise ConfigError(f"the limit {name} must be more than 0, not {value}")
 
 
+def largest_from_server(elements: int, learned: int) -> int:
+    """Bytes of the largest message that an honest server sends.
+
+    It is a tensor of so many elements under a codec that is worse than none, or the state of a client that
+    has `learned` so many numbers: these, their momenta, and what error feedback keeps.
+    """
+    return max(8 * elements, 64 * learned) + MIB
+
+
 class Places:
     """Places that peers share by a dynamic threshold (Choudhury and Hahne, 1998).
 
@@ -93,3 +102,27 @@ class Rate:
         self._level = max(0.0, self._level - (now - self._last) * self._limit) + count
         self._last = now
         return self._level > 5 * self._limit
+
+
+class Unhandled:
+    """Counts the bytes that have arrived and that nobody has handled yet, so that no more are read meanwhile.
+
+    `waiting` tells how many messages wait to be handled.
+    """
+
+    #: What a message takes beside its bytes.
+    OVERHEAD = 1024
+
+    def __init__(self, most: int, waiting: Callable[[], int]) -> None:
+        self.most = most
+        self._waiting = waiting
+        self._bytes = 0
+
+    def add(self, size: int) -> None:
+        """A message of that size has arrived."""
+        self._bytes = (self._bytes if self._waiting() else 0) + size + self.OVERHEAD
+
+    @property
+    def full(self) -> bool:
+        """Whether to read on only when something was handled."""
+        return self._bytes > self.most and self._waiting() > 0

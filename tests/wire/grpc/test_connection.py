@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from cutlayer.errors import CredentialError
 from cutlayer.wire.grpc.connection import Connection
-from cutlayer.wire.messages.envelope import to_bytes
+from cutlayer.wire.messages.envelope import DOWN, seal, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, message_class
 from cutlayer.wire.security.credentials import ClientSecurity
 
@@ -50,8 +51,8 @@ def crowded() -> Iterator[str]:
     yield from serving(train)
 
 
-def last_word(address: str) -> Any:
-    connection = Connection(address, ClientSecurity(), retry=0, events=queue.Queue())
+def last_word(address: str, security: ClientSecurity | None = None) -> Any:
+    connection = Connection(address, security or ClientSecurity(), retry=0, events=queue.Queue())
     try:
         return connection.events.get(timeout=PATIENCE)
     finally:
@@ -70,3 +71,83 @@ def test_a_goodbye_before_hello_arrives(crowded: str) -> None:
     for _ in range(40):
         event = last_word(crowded)
         assert (event.kind, event.content) == ("goodbye", ("REFUSED", "full"))
+
+
+def farewells(code: str, address: str = "") -> Iterator[str]:
+    """A server that says the same goodbye to everybody, as often as they come."""
+    goodbye = message_class("Goodbye")
+    said = message_class("Down")(goodbye=goodbye(code=goodbye.Code.Value(code), reason="so", address=address))
+
+    def train(_: Any, context: Any) -> Any:
+        context.send_initial_metadata(((LISTENING, "1"),))
+        yield said
+
+    yield from serving(train)
+
+
+@pytest.fixture
+def sending_back() -> Iterator[str]:
+    yield from farewells("AGAIN")
+
+
+@pytest.fixture
+def sending_on() -> Iterator[str]:
+    yield from farewells("MOVED", "train.example.org:7000")
+
+
+def test_a_server_that_sends_a_client_away_and_back_is_left(sending_back: str) -> None:
+    event = last_word(sending_back)
+    assert event.kind == "lost"
+    assert "away and back again without end" in str(event.content)
+
+
+@pytest.mark.parametrize(
+    "security", [ClientSecurity(), ClientSecurity(token="secret", insecure=True)], ids=["local", "token"]
+)
+def test_nobody_can_send_a_token_on_to_a_host_of_their_choice(
+    sending_on: str, security: ClientSecurity
+) -> None:
+    event = last_word(sending_on, security)
+    assert isinstance(event.content, CredentialError)
+    assert "sends this client on to train.example.org:7000" in str(event.content)
+
+
+SIZE, MOST, COUNT = 1 << 20, 4 << 20, 64
+
+
+@pytest.fixture
+def flooding() -> Iterator[tuple[str, list[int]]]:
+    """Says welcome, and then sends whatever the client takes."""
+    sent: list[int] = []
+    down = message_class("Down")
+
+    def train(requests: Any, context: Any) -> Any:
+        context.send_initial_metadata(((LISTENING, "1"),))
+        next(requests)
+        yield down(offer=message_class("Offer")(client=0, clients=1))
+        next(requests)
+        yield down(welcome=message_class("Welcome")(era="e"))
+        for number in range(1, COUNT + 1):
+            sent.append(number)
+            yield seal(DOWN, number, 0, (bytes(SIZE),))
+
+    for address in serving(train):
+        yield address, sent
+
+
+def test_a_flood_waits_at_the_server_until_messages_are_handled(flooding: tuple[str, list[int]]) -> None:
+    address, sent = flooding
+    connection = Connection(address, ClientSecurity(), retry=0)
+    try:
+        connection.take_at_most(MOST)
+        connection.prepared(connection.events.get(timeout=PATIENCE), message_class("Ready")())
+        settled, seen = 0, -1
+        while settled < 30:  # until nothing comes any more, as nothing is handled
+            time.sleep(0.01)
+            settled, seen = (settled + 1, seen) if len(sent) == seen else (0, len(sent))
+        # One more than fits; the welcome is there, too.
+        assert connection.events.qsize() <= MOST // SIZE + 2
+        kinds = [connection.events.get(timeout=PATIENCE).kind for _ in range(COUNT + 1)]
+        assert kinds == ["welcome", *["data"] * COUNT]  # nothing was lost
+    finally:
+        connection.close()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cutlayer.commands import show
-from cutlayer.commands.options import Flag, RunArgument
+from cutlayer.commands.options import AllowModel, AllowTask, Flag, RunArgument
 from cutlayer.imports import need
 
 Repository = Annotated[
@@ -47,11 +47,17 @@ def push(
 def pull(
     repository: Repository,
     run: Annotated[Path, typer.Argument(help="the folder of the run to make", metavar="RUN")],
+    allow_model: AllowModel = None,
+    allow_task: AllowTask = None,
+    allow_data: Annotated[
+        list[str] | None,
+        Flag("--allow-data", help="let its data come from this function", metavar="PACKAGE.MODULE:FUNCTION"),
+    ] = None,
 ) -> None:
     """Make a run of a model repository, to evaluate, serve or resume it.
 
-    Nothing of the repository is run as code. The checkpoint's checksum is
-    verified.
+    Nothing of the repository is run as code. A run that names code of its own
+    is refused unless you allow that. The checkpoint's checksum is verified.
 
     \b
     Examples:
@@ -61,4 +67,5 @@ def pull(
     need("pydantic", "reading a run")
     from cutlayer.integrations import hub
 
-    show.say(f"{hub.pull(repository, run)}: next, for example: cutlayer eval {run}")
+    allowed = hub.Allowed(tuple(allow_model or ()), tuple(allow_task or ()), tuple(allow_data or ()))
+    show.say(f"{hub.pull(repository, run, allowed)}: next, for example: cutlayer eval {run}")

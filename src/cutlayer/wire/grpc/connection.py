@@ -20,12 +20,13 @@ from typing import Any
 
 import grpc
 
-from cutlayer.errors import CutlayerError, MessageError, NetworkError
+from cutlayer.errors import CutlayerError, MessageError, NetworkError, UnreachableError
 from cutlayer.wire.grpc.client.connection_errors import explain
 from cutlayer.wire.grpc.client.stream import BrokenError, greet, last_word, prepare, said
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
 from cutlayer.wire.grpc.retransmit import Reliable, sealed
+from cutlayer.wire.limits import MIB, Rate, Unhandled
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.link.shaping import shaped
@@ -35,8 +36,12 @@ from cutlayer.wire.meter import Direction
 from cutlayer.wire.security.credentials import ClientSecurity
 
 _LONGEST_PAUSE = 5.0
-# Bytes of the largest message that a server can send: a state of some hundred million parameters.
-_LARGEST = 4 << 30
+# Bytes of the largest message of the server's, unless somebody knows better: see `take_at_most`.
+_LARGEST = 256 * MIB
+# A server that sends a client away and back more often than so many times a second has to wait.
+_RETURNS = 20.0
+# How many events may wait when a new stream begins, and how long to wait until some were handled, in seconds.
+_MOST_WAITING, _MOMENT = 16, 0.005
 # A client is sent on at most once for each rank of the server; more than that is a circle.
 _MOST_MOVES = 64
 
@@ -88,6 +93,8 @@ class Connection:
         self._several = False
         """Whether the server takes several messages in one Data."""
         self._over = False
+        self._returns = Rate(_RETURNS)
+        self._unhandled = Unhandled(_LARGEST, self._waiting)
         self._well = time.monotonic()
         self._background = background()
         self._woken = asyncio.Event()
@@ -99,6 +106,10 @@ class Connection:
             for message in messages:
                 conversation.send(*message)
             self._wake()
+
+    def take_at_most(self, size: int) -> None:
+        """No message of an honest server has more bytes. It bounds what waits to be handled here, too."""
+        self._unhandled.most = size
 
     def prepared(self, event: Event, ready: Any) -> None:
         """Answer an offer."""
@@ -130,6 +141,10 @@ class Connection:
     def _wake(self) -> None:
         self._background.soon(self._woken.set)
 
+    def _waiting(self) -> int:
+        """How many events nobody has taken yet; 0 where the queue cannot tell."""
+        return self.events.qsize() if hasattr(self.events, "qsize") else 0
+
     async def _forget(self) -> None:
         self._era, self.conversation = "", None
         self._woken.set()
@@ -140,8 +155,12 @@ class Connection:
         error: CutlayerError
         while not self._over:
             try:
+                while self._waiting() > _MOST_WAITING:
+                    await asyncio.sleep(_MOMENT)
                 await self._once()
-                continue
+                if not self._returns.exceeded():
+                    continue
+                raise BrokenError("the server sends this client away and back again without end")
             except BrokenError as found:
                 error = NetworkError(f"{self._target}: {found}")
             except grpc.aio.AioRpcError as found:
@@ -225,13 +244,16 @@ class Connection:
                 if content_of(down) != "data":
                     return self._goodbye(down)
                 try:
-                    messages = list(conversation.accept_all(down, lambda: _LARGEST))
+                    messages = list(conversation.accept_all(down, lambda: self._unhandled.most))
                 except MessageError as error:
                     raise BrokenError(error) from None
                 self._well = time.monotonic()
                 self._gauge.confirmed(down.received, self._well)
                 for message in messages:
+                    self._unhandled.add(len(message))
                     self.events.put(Event("data", message, conversation))
+                while self._unhandled.full:
+                    await asyncio.sleep(_MOMENT)
         finally:
             writer.cancel()
             await asyncio.gather(writer, return_exceptions=True)
@@ -271,6 +293,10 @@ class Connection:
     def _move(self, address: str) -> None:
         """Another rank of the server has this client: the next stream goes there."""
         self._moves += 1
+        try:
+            self._security.check_sent_on(self.address, address)
+        except UnreachableError as error:
+            raise BrokenError(f"the server sends this client on: {error}") from None
         if self._moves > _MOST_MOVES:
             self._moves = 0
             raise BrokenError("no rank of the server has a place for this client")

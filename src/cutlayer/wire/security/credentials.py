@@ -192,19 +192,32 @@ class ClientSecurity:
         """What goes along with each call: the token, if there is one."""
         return () if self.token is None else (("authorization", _SCHEME + self.token),)
 
+    def check_sent_on(self, given: str, named: str) -> None:
+        """Raise unless a server at the address that a user has `given` may name another one.
+
+        With TLS a certificate tells who is there. Without, a token would go to whatever host somebody names.
+        """
+        host, other = parse_address(given)[0], parse_address(named)[0]
+        near = other.lower() == host.lower() or (is_loopback(host) and is_loopback(other))
+        if not (self.tls or near) and (self.token is not None or not self.insecure):
+            raise CredentialError(
+                f"{given} sends this client on to {named}, and without TLS nobody can tell who that is: the "
+                "token is not sent there. Give --ca with the ca.pem of the servers' certificates"
+            )
+
     def channel(self, address: str, options: Options = ()) -> grpc.aio.Channel:
         """A channel to the server, for asyncio."""
         credentials = self._credentials(address)
         if credentials is None:
-            return grpc.aio.insecure_channel(address, options)
-        return grpc.aio.secure_channel(address, credentials, options)
+            return grpc.aio.insecure_channel(_target(address), options)
+        return grpc.aio.secure_channel(_target(address), credentials, options)
 
     def sync_channel(self, address: str, options: Options = ()) -> grpc.Channel:
         """A channel to the server, for threads."""
         credentials = self._credentials(address)
         if credentials is None:
-            return grpc.insecure_channel(address, options)
-        return grpc.secure_channel(address, credentials, options)
+            return grpc.insecure_channel(_target(address), options)
+        return grpc.secure_channel(_target(address), credentials, options)
 
     def _credentials(self, address: str) -> grpc.ChannelCredentials | None:
         host, _ = parse_address(address)
@@ -216,6 +229,11 @@ class ClientSecurity:
                 "the ca.pem of the server's certificate, or take the risk with --insecure"
             )
         return None
+
+
+def _target(address: str) -> str:
+    """An address as gRPC's target: `unix:80` would be a file to it otherwise."""
+    return f"dns:///{address}"
 
 
 def _certified(found: Any) -> str:

@@ -12,8 +12,6 @@ from typing import Any
 import grpc
 
 import cutlayer
-from cutlayer.errors import UnreachableError
-from cutlayer.wire.address import parse_address
 from cutlayer.wire.messages.envelope import content_of
 from cutlayer.wire.messages.protobuf import LISTENING, VERSION, message_class
 
@@ -76,11 +74,6 @@ def last_word(down: Any) -> tuple[str, str, str]:
     code = goodbye.Code.Name(goodbye.code) if goodbye.code in goodbye.Code.values() else "UNKNOWN"
     if code == "LATER":
         raise BrokenError(goodbye.reason)
-    if code == "MOVED":
-        try:
-            parse_address(goodbye.address)
-        except UnreachableError as error:
-            raise BrokenError(f"the server sends this client on: {error}") from None
     return code, goodbye.reason, goodbye.address
 
 
