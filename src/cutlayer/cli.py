@@ -1,40 +1,56 @@
-"""The `cutlayer` program: its list of commands, and how errors end it."""
+"""The `cutlayer` program: its list of commands, and how errors end it.
+
+A command's module is imported when it is called: a device that predicts loads nothing of training.
+"""
 
 import sys
+from functools import cache
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import cutlayer
-from cutlayer.commands import doctor, new, show
-from cutlayer.commands.codecs import bench, codecs, files
+from cutlayer.commands import show
 from cutlayer.commands.help import Program
-from cutlayer.commands.network import (
-    aggregate,
-    certs,
-    dashboard,
-    health,
-    hub,
-    join,
-    load,
-    predict,
-    serve,
-    serve_inference,
-)
-from cutlayer.commands.reproduce import reproduce
-from cutlayer.commands.runs import advise, compare, cuts, evaluate, export, partition, recipes, report, train
 from cutlayer.commands.threads import sleep_while_waiting
 from cutlayer.errors import CutlayerError
 from cutlayer.imports import missing
 
-app = Program(
-    name="cutlayer",
-    help="Train and run neural networks that are split between clients and a server.",
-    epilog="Try: cutlayer train, cutlayer bench, cutlayer COMMAND --help",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-)
+#: The module of each command, in the order in which `cutlayer --help` lists them: first steps to results.
+COMMANDS = {
+    "new": "new",
+    "doctor": "doctor",
+    "codecs": "codecs.codecs",
+    "bench": "codecs.bench",
+    "encode": "codecs.files",
+    "decode": "codecs.files",
+    "inspect": "codecs.files",
+    "cuts": "runs.cuts",
+    "advise": "runs.advise",
+    "partition": "runs.partition",
+    "recipes": "runs.recipes",
+    "train": "runs.train",
+    "serve": "network.serve",
+    "join": "network.join",
+    "aggregate": "network.aggregate",
+    "load": "network.load",
+    "eval": "runs.evaluate",
+    "predict": "network.predict",
+    "serve-inference": "network.serve_inference",
+    "health": "network.health",
+    "dashboard": "network.dashboard",
+    "compare": "runs.compare",
+    "export": "runs.export",
+    "push": "network.hub",
+    "pull": "network.hub",
+    "report": "runs.report",
+    "reproduce": "reproduce.reproduce",
+    "certs": "network.certs",
+}
+
+app: Program
+"""The program with all of its commands; made when it is asked for."""
 
 
 def _version(asked: bool) -> None:
@@ -43,7 +59,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _program(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="show the version and exit")
@@ -52,42 +67,35 @@ def _program(
     pass
 
 
-# In the order in which `cutlayer --help` lists them: from first steps to results.
-for command in (
-    new,
-    doctor,
-    codecs,
-    bench,
-    files,
-    cuts,
-    advise,
-    partition,
-    recipes,
-    train,
-    serve,
-    join,
-    aggregate,
-    load,
-    evaluate,
-    predict,
-    serve_inference,
-    health,
-    dashboard,
-    compare,
-    export,
-    hub,
-    report,
-    reproduce,
-    certs,
-):
-    command.register(app)
+@cache
+def program(command: str | None = None) -> Program:
+    """The program with one command, or with all of them if there is none of that name."""
+    made = Program(
+        name="cutlayer",
+        help="Train and run neural networks that are split between clients and a server.",
+        epilog="Try: cutlayer train, cutlayer bench, cutlayer COMMAND --help",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+    made.callback()(_program)
+    wanted = [COMMANDS[command]] if command in COMMANDS else dict.fromkeys(COMMANDS.values())
+    for module in wanted:
+        import_module(f"cutlayer.commands.{module}").register(made)
+    return made
+
+
+def __getattr__(name: str) -> Program:
+    if name != "app":
+        raise AttributeError(f"module 'cutlayer.cli' has no attribute {name!r}")
+    return program()
 
 
 def main() -> None:
     """Run, and turn a user's mistakes into one line on stderr and exit code 1."""
     sleep_while_waiting()
     try:
-        app()
+        program(sys.argv[1] if len(sys.argv) > 1 else None)()
     except CutlayerError as error:
         show.say(f"cutlayer: {error}", stderr=True)
         sys.exit(1)

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -142,6 +141,8 @@ class AllowedNames(Generic[T]):
         """
         if name in self.at_hand:
             return self.at_hand[name]
+        from importlib.metadata import entry_points  # slow to import, and seldom needed
+
         for point in entry_points(group=self.group()):
             if name in (point.name, point.value):
                 try:

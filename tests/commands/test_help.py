@@ -10,6 +10,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
+from cutlayer import cli
 from cutlayer.cli import app
 
 # Typer itself may import pydantic; our settings would come with it.
@@ -47,6 +48,14 @@ def test_help_and_version_import_nothing_heavy() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Usage: cutlayer") == len(COMMANDS)
+
+
+def test_a_command_is_there_without_the_modules_of_the_others() -> None:
+    assert [words for words in COMMANDS if words and " " not in words] == list(cli.COMMANDS)
+    for name, module in cli.COMMANDS.items():
+        alone = [words for words, _ in commands(typer.main.get_command(cli.program(name)))]
+        beside = {other for other, where in cli.COMMANDS.items() if where == module}
+        assert {words.split()[0] for words in alone if words} == beside
 
 
 @pytest.mark.parametrize("words", COMMANDS)

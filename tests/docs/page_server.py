@@ -22,8 +22,9 @@ def preload() -> None:
     import torch
 
     import cutlayer.api.train
-    import cutlayer.cli  # noqa: F401
+    import cutlayer.cli
 
+    cutlayer.cli.program()  # imports all commands
     torch.set_num_threads(1)
     # An optimizer's first step loads seconds' worth of PyTorch's compiler.
     parameter = torch.nn.Parameter(torch.zeros(1))

@@ -3,8 +3,7 @@
 import re
 from dataclasses import is_dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import NAMED, Codec
@@ -177,7 +176,9 @@ def _name_in(header: Header) -> str:
 
 
 @cache
-def _installed() -> dict[str, EntryPoint]:
+def _installed() -> dict[str, Any]:
+    from importlib.metadata import entry_points  # slow to import; built-in codecs need none
+
     return {point.name: point for point in entry_points(group=GROUP)}
 
 

@@ -32,8 +32,12 @@ def console(stderr: bool = False) -> Console:
 
 def say(text: str, *, stderr: bool = False, style: str | None = None) -> None:
     """Print a message as it is: wrapped between words on a terminal, and never in a file or pipe."""
-    screen = console(stderr)
-    screen.print(text, style=style, markup=False, soft_wrap=not screen.is_terminal)
+    stream = sys.stderr if stderr else sys.stdout
+    if not stream.isatty():  # without rich, which a small device need not load
+        stream.write(f"{text}\n")
+        stream.flush()
+        return
+    console(stderr).print(text, style=style, markup=False)
 
 
 def too_wide(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:

@@ -13,9 +13,10 @@ import pytest
 
 from cutlayer.errors import CredentialError, CutlayerError, UnreachableError
 from cutlayer.wire.address import check_listen, is_loopback, parse_address
-from cutlayer.wire.grpc.client.connection_errors import diagnose, explain
+from cutlayer.wire.grpc.client.connection_errors import explain
 from cutlayer.wire.security import certs, tokens
 from cutlayer.wire.security.credentials import SERVER_OPTIONS, ClientSecurity, ServerSecurity
+from cutlayer.wire.security.diagnose import diagnose
 
 
 @pytest.fixture(scope="module")

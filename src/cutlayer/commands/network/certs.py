@@ -85,9 +85,10 @@ def client(
     """
     _need()
     from cutlayer.wire.security import certs
+    from cutlayer.wire.security.client_names import check_client_name
 
     for name in names:
-        certs.check_client_name(name)
+        check_client_name(name)
     for name in names:
         _made(*certs.make_client(directory, name, days=days, force=force))
 

@@ -18,27 +18,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutlayer.errors import CredentialError, FileError
+from cutlayer.wire.security.client_names import check_client_name
 from cutlayer.wire.security.pem import check_pair, read_certificate, read_key
 from cutlayer.wire.security.private_files import PUBLIC, SECRET, write_all
 
-#: Names of clients go into file names, logs and certificates.
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_RESERVED = ("ca", "server", "tokens")
 _HOST = re.compile(
     r"(?=.{1,253}$)(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_-]{0,62})(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,62}))*"
 )
-
-
-def check_client_name(name: str) -> str:
-    """A name that can stand in certificates, file names and logs; others are refused."""
-    if not _NAME.fullmatch(name):
-        raise CredentialError(
-            f"{name!r} cannot name a client; use letters, digits, '.', '_' and '-', at most 64, a letter or "
-            "digit first"
-        )
-    if name.lower() in _RESERVED:
-        raise CredentialError(f"{name!r} cannot name a client: a file of that name is something else")
-    return name
 
 
 def make_ca(directory: Path, *, days: int = 3650, force: bool = False) -> tuple[Path, Path]:

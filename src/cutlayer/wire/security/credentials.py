@@ -17,8 +17,8 @@ import grpc
 from cutlayer.errors import CredentialError
 from cutlayer.wire import log
 from cutlayer.wire.address import bind_error, check_listen, is_loopback, parse_address
-from cutlayer.wire.security.certs import check_client_name
-from cutlayer.wire.security.pem import check_pair, check_validity, read
+from cutlayer.wire.security.client_names import check_client_name
+from cutlayer.wire.security.private_files import read
 from cutlayer.wire.security.tokens import ENVIRONMENT, Tokens, read_token
 
 Options = Sequence[tuple[str, Any]]
@@ -60,10 +60,14 @@ class ServerSecurity:
         if client_ca is not None and cert is None:
             raise CredentialError("mutual TLS (--client-ca) needs the server's own --cert and --key, too")
         if cert is not None and key is not None:
+            from cutlayer.wire.security.pem import check_pair
+
             about = check_pair(cert, key)
             if about.purpose not in ("server", "any", "server and client", "client and server"):
                 raise CredentialError(f"{cert}: is a certificate for a {about.purpose}, not for a server")
         if client_ca is not None:
+            from cutlayer.wire.security.pem import check_validity
+
             check_validity(client_ca)
         return ServerSecurity(
             read(cert, "certificate") if cert else None,
@@ -170,9 +174,14 @@ class ClientSecurity:
             raise CredentialError("a certificate and its key belong together: give both --cert and --key")
         if cert is not None and ca is None:
             raise CredentialError("a client's certificate is for TLS: give --ca, too, to know the server by")
+        # `pem` imports cryptography, which a device without TLS does without: 10 MB of memory.
         if cert is not None and key is not None:
+            from cutlayer.wire.security.pem import check_pair
+
             check_pair(cert, key)
         if ca is not None:
+            from cutlayer.wire.security.pem import check_validity
+
             check_validity(ca)
         return ClientSecurity(
             read(ca, "CA") if ca else None,

@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from cutlayer.errors import CredentialError
+from cutlayer.wire.security.private_files import read
 from cutlayer.wire.text import plain_text
 
 _PURPOSES = {ExtendedKeyUsageOID.SERVER_AUTH: "server", ExtendedKeyUsageOID.CLIENT_AUTH: "client"}
@@ -90,14 +91,6 @@ def read_key(path: Path) -> ec.EllipticCurvePrivateKey:
         return serialization.load_pem_private_key(data, None)  # type: ignore[return-value]
     except (ValueError, TypeError) as error:
         raise CredentialError(f"{path}: is not a private key in PEM form without a password") from error
-
-
-def read(path: Path, what: str) -> bytes:
-    """The bytes of a file of that kind."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CredentialError(f"{path}: the {what} cannot be read ({error.strerror})") from error
 
 
 def check_pair(certificate: Path, key: Path) -> Description:

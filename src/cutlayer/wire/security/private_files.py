@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cutlayer.errors import FileError
+from cutlayer.errors import CredentialError, FileError
 from cutlayer.files import write_atomically
 
 SECRET = 0o600
@@ -19,3 +19,11 @@ def write_all(files: Mapping[Path, tuple[bytes, int]], *, force: bool) -> None:
             raise FileError(f"{path}: is there already; choose another --dir, or replace it with --force")
     for path, (content, mode) in files.items():
         write_atomically(path, content, mode=mode, parents=True)
+
+
+def read(path: Path, what: str) -> bytes:
+    """The bytes of a file of that kind."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CredentialError(f"{path}: the {what} cannot be read ({error.strerror})") from error

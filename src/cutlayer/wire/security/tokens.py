@@ -18,9 +18,8 @@ from pathlib import Path
 
 from cutlayer.errors import CredentialError, FileError
 from cutlayer.files import write_atomically
-from cutlayer.wire.security.certs import check_client_name
-from cutlayer.wire.security.pem import read
-from cutlayer.wire.security.private_files import SECRET, write_all
+from cutlayer.wire.security.client_names import check_client_name
+from cutlayer.wire.security.private_files import SECRET, read, write_all
 
 PREFIX = "cutlayer-"
 #: What a token looks like. Logs blot out everything of this form.
