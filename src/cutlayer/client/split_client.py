@@ -13,13 +13,13 @@ from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
-from cutlayer.data.seeds import derive
 from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
+from cutlayer.seeds import derive
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under

@@ -11,10 +11,10 @@ from cutlayer.codecs.frame import DEFAULT_LIMIT
 from cutlayer.codecs.registry import codec_of
 from cutlayer.codecs.tensor_set.frame_set import is_set, join_frames, split_frames
 from cutlayer.codecs.tensor_set.integers import encode_integers
-from cutlayer.data.seeds import derive
 from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.values import check_values
+from cutlayer.seeds import derive
 from cutlayer.split.tensors import Tensors
 from cutlayer.wire.messages.types import Share, SyncUp
 

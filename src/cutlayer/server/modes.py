@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError
 from cutlayer.protocol.plan import Step
 from cutlayer.seeding import seeded, undisturbed
+from cutlayer.seeds import derive
 from cutlayer.server.step_io import BLAMEABLE, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.mean import Weighting, mean_weights
