@@ -21,9 +21,8 @@ from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
 from cutlayer.seeds import derive
 from cutlayer.split.client import ClientHalf
-from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.split.tensors import elements, flat, floats, to_device
+from cutlayer.split.tensors import elements, floats, relative_error, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
@@ -40,8 +39,6 @@ from cutlayer.wire.messages.types import (
     SyncDown,
     SyncUp,
 )
-
-# Shares with which others update the weights.
 
 
 @dataclass(slots=True)
@@ -156,7 +153,7 @@ class SplitClient:
         self._open = step = _OpenStep(begin, targets, error=0.0 if self.codecs.exact else math.nan)
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
-            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame)))
+            step.error = relative_error(smashed, self.codecs.decode_cut(frame))
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
