@@ -14,7 +14,7 @@ from cutlayer.errors import MessageError
 from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.split.mean import Weighting, add_weighted, mean_weights
+from cutlayer.split.weights import Weighting, add_weighted, mean_weights
 from cutlayer.wire.messages.types import GRADIENTS, Share, SyncDown, SyncUp
 from cutlayer.wire.transport import Transport
 

@@ -52,7 +52,7 @@ from cutlayer.split.client import ClientHalf
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import client_state
 from cutlayer.split.tensors import call, to_device
-from cutlayer.split.vectors import device_of
+from cutlayer.split.weights import device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer, make_mean_rule, make_rounds
