@@ -14,8 +14,7 @@ from torch import Tensor
 from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
 from cutlayer.errors import CutlayerError, MessageError
-from cutlayer.protocol.error_feedback import ErrorFeedback
-from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
