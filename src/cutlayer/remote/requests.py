@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cutlayer.codecs import Codec, codec
 from cutlayer.errors import AbsentError, CutlayerError, FrameError, MessageError, NonFiniteError
-from cutlayer.protocol.values import check_number, check_values
+from cutlayer.protocol.tensor_forms import check_number, check_values
 from cutlayer.remote.clients import ClientRequests
 from cutlayer.remote.engine import Gradients, OpenBatch, PartEngine
 from cutlayer.remote.offer import RemoteOffer
