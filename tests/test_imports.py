@@ -17,11 +17,11 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "units": set(),
     "interrupt": set(),
-    "seeding": set(),
     "plain_json": set(),
     "files": {"errors"},
     "imports": {"errors"},
     "seeds": set(),
+    "seeding": {"seeds"},
     "float_types": {"errors", "imports"},
     "pixels": {"errors", "imports"},
     # Tensors to frames; models in parts; bytes; figures. None knows another, but for the last.

@@ -1,9 +1,10 @@
-"""PyTorch's global generators, seeded for a stretch of work and then as they were before.
+"""PyTorch's generators with seeds of their place in the run: new ones, and the global ones for a while.
 
 Dropout and the initialisation of weights draw from the global generator of their device and take no other.
-Generators are the process's, not a thread's. So is what torch.fx changes while it traces: `nn.Module` itself.
-One lock for all of cutlayer is held while a model computes, is built or is traced: two runs in two threads
-take turns at it and do not disturb each other.
+It is seeded for a stretch of work, and afterwards as it was before. Global generators are the process's, not
+a thread's. So is what torch.fx changes while it traces: `nn.Module` itself. One lock for all of cutlayer is
+held while a model computes, is built or is traced: two runs in two threads take turns at it and do not
+disturb each other.
 """
 
 import threading
@@ -13,8 +14,15 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from cutlayer.seeds import derive
+
 _LOCK = threading.RLock()
 _Restore = Callable[[], None]
+
+
+def generator(purpose: str, *place: int) -> torch.Generator:
+    """A fresh CPU generator for one purpose at one place in the run; see `cutlayer.seeds`."""
+    return torch.Generator().manual_seed(derive(purpose, *place))
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from torch import Tensor
 from cutlayer.data import AUGMENTATIONS, Augment, Dataset, Statistics
 from cutlayer.data.augment import crop_flip, resized_crop_flip, shift_flip
 from cutlayer.data.known_datasets import KNOWN, measure
-from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
+from cutlayer.seeding import generator
 
 PLACE = {"seed": 1, "client": 2, "epoch": 3, "step": 4}
 

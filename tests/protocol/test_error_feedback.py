@@ -8,9 +8,8 @@ import torch
 import cutlayer
 from cutlayer.aggregation.at_server import RunningMean
 from cutlayer.errors import CheckpointError
-from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
-from cutlayer.protocol.run_codecs import RunCodecs, codec_of
+from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs, codec_of
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.training.local_run import LocalRun
 from cutlayer.wire.messages.types import Ask, Share, State, SyncUp

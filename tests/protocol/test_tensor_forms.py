@@ -34,7 +34,6 @@ def test_forms_of_a_batch() -> None:
     assert most_elements(FORMS, 2) == {"hidden": 24, "mask": 6}
     assert describe(FORMS, 2, FLOAT) == "hidden [2, 3, 4] of torch.float32, mask [2, 3] of torch.int64"
     assert misfit(BATCH, FORMS, 2, FLOAT) is None
-    assert misfit(BATCH, None, 2, FLOAT) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from cutlayer.aggregation.robust import MeanRule
 from cutlayer.codecs import codec
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.ranks.mean import RankMean
-from cutlayer.split.mean import mean_weights
+from cutlayer.split.weights import mean_weights
 from cutlayer.wire.messages.types import Share, SyncUp
 
 SAMPLES = [3, 5, 2, 7, 4]

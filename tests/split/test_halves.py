@@ -9,9 +9,8 @@ from torch.nn import functional as F
 
 from cutlayer import cut
 from cutlayer.split.client import ClientHalf, ClientModel
-from cutlayer.split.mean import add_weighted, mean_weights
 from cutlayer.split.server import ServerHalf
-from cutlayer.split.vectors import assign, flatten, unflatten
+from cutlayer.split.weights import add_weighted, assign, flatten, mean_weights, unflatten
 from cutlayer.tasks.classification import Classification
 
 

@@ -9,7 +9,7 @@ import torch
 from cutlayer.config.schema import Config, load
 from cutlayer.errors import ConfigError
 from cutlayer.protocol.device import resolve_device
-from cutlayer.split.update import Updater, UpdateRule
+from cutlayer.split.weights import Updater, UpdateRule
 from cutlayer.training.local_run import LocalRun
 
 Start = Callable[..., LocalRun]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from cutlayer.aggregation.base import Aggregation, Round, Shared
 from cutlayer.protocol.plan import Place
-from cutlayer.split.mean import Weighting, mean_weights
+from cutlayer.split.weights import Weighting, mean_weights
 from cutlayer.wire.messages.types import Combine, Placeholder, Share
 from cutlayer.wire.transport import Transport
 

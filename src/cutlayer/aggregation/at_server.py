@@ -11,10 +11,9 @@ from torch import Tensor
 from cutlayer.aggregation.base import HandsOver, Round, Shared
 from cutlayer.aggregation.robust import MeanRule
 from cutlayer.errors import MessageError
-from cutlayer.protocol.error_feedback import ErrorFeedback
 from cutlayer.protocol.plan import Place
-from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.split.mean import Weighting, add_weighted, mean_weights
+from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
+from cutlayer.split.weights import Weighting, add_weighted, mean_weights
 from cutlayer.wire.messages.types import GRADIENTS, Share, SyncDown, SyncUp
 from cutlayer.wire.transport import Transport
 

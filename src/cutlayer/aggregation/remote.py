@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from cutlayer.aggregation.base import HandsOver, Round, Shared
 from cutlayer.aggregation.orders import Orders
 from cutlayer.protocol.plan import Place
-from cutlayer.split.mean import Weighting, mean_weights
+from cutlayer.split.weights import Weighting, mean_weights
 from cutlayer.wire.messages.types import Placeholder, Share
 from cutlayer.wire.transport import Transport
 

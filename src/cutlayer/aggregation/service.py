@@ -28,8 +28,8 @@ from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import to_bytes
-from cutlayer.split.mean import Weighting
 from cutlayer.split.state import under
+from cutlayer.split.weights import Weighting
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.protobuf import PACKAGE, message_class
 from cutlayer.wire.messages.types import State, SyncUp

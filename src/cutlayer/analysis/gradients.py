@@ -15,7 +15,7 @@ from cutlayer.errors import InputError
 from cutlayer.seeding import seeded
 from cutlayer.split import CutLayer
 from cutlayer.split.tensors import Inputs, call
-from cutlayer.split.vectors import device_of
+from cutlayer.split.weights import device_of
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

@@ -13,19 +13,17 @@ from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
-from cutlayer.data.seeds import derive
 from cutlayer.errors import CutlayerError, MessageError
 from cutlayer.protocol.build import vector_sizes
-from cutlayer.protocol.error_feedback import ErrorFeedback
-from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.protocol.tensor_forms import Forms, gradient_elements, most_elements
 from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
+from cutlayer.seeds import derive
 from cutlayer.split.client import ClientHalf
-from cutlayer.split.layer import relative_error
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.split.tensors import elements, flat, floats, to_device
+from cutlayer.split.tensors import elements, floats, relative_error, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.types import (
@@ -42,8 +40,6 @@ from cutlayer.wire.messages.types import (
     SyncDown,
     SyncUp,
 )
-
-# Shares with which others update the weights.
 
 
 @dataclass(slots=True)
@@ -166,7 +162,7 @@ class SplitClient:
         step.error = 0.0 if self.codecs.exact else math.nan
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
-            step.error = relative_error(flat(smashed), flat(self.codecs.decode_cut(frame, elements(smashed))))
+            step.error = relative_error(smashed, self.codecs.decode_cut(frame, elements(smashed)))
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [

@@ -17,8 +17,8 @@ from torch.nn import functional as F
 
 from cutlayer.data.form import DataSource, Inputs, Statistics
 from cutlayer.data.known_datasets import KNOWN, statistics
-from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
+from cutlayer.seeding import generator
 
 # CIFAR: zeros on each side before a crop of the old size.
 _PADDING = 4

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.form import DataSource
-from cutlayer.data.seeds import derive, generator
 from cutlayer.data.stratify import classes_or_zeros
 from cutlayer.errors import DataError
+from cutlayer.seeding import generator
+from cutlayer.seeds import derive
 
 Partition = tuple[Tensor, ...]
 

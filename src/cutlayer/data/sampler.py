@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
+from cutlayer.seeding import generator
 
 
 def steps_per_epoch(samples: int, batch_size: int, drop_last: bool = False) -> int:

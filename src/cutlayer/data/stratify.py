@@ -7,8 +7,8 @@ from torch import Tensor
 
 from cutlayer.data.form import DataSource
 from cutlayer.data.load_options import Split
-from cutlayer.data.seeds import generator
 from cutlayer.errors import DataError
+from cutlayer.seeding import generator
 
 
 def stratified(labels: Tensor, count: int, seed: int) -> Tensor:

@@ -11,7 +11,7 @@ from cutlayer.errors import CheckpointError
 
 
 class ErrorFeedback:
-    """One sender's residual; the twin of `protocol.error_feedback.ErrorFeedback`."""
+    """One sender's residual; the twin of `protocol.run_codecs.ErrorFeedback`."""
 
     def __init__(self, elements: int) -> None:
         self.residual = np.zeros(elements, np.float32)

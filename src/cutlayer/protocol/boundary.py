@@ -23,8 +23,7 @@ from cutlayer.errors import AbsentError, FrameError, LimitError, MessageError, R
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes
 from cutlayer.protocol.state_form import StateForm
-from cutlayer.protocol.tensor_forms import Forms, describe, misfit, most_elements
-from cutlayer.protocol.values import check_number, check_values
+from cutlayer.protocol.tensor_forms import Forms, check_number, check_values, describe, misfit, most_elements
 from cutlayer.split.tensors import Tensors, apply, tensors_of
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
@@ -112,7 +111,7 @@ class Boundary:
                 raise MessageError(f"{labels.count} labels for {samples} samples")
             smashed = self._tensors(message, self._agreed.smashed, samples)
             targets = self._task.unpack(labels.body, labels.count)
-            if targets.is_floating_point():
+            if self._codecs.max_value is not None and targets.is_floating_point():
                 check_values(targets, self._codecs.max_value, "targets")
         return smashed, targets, (message.size, labels.size)
 
@@ -241,6 +240,19 @@ class Boundary:
     def _tensors(self, message: Smashed | Gradient, agreed: Forms | None, samples: int) -> Tensors:
         """What a message holds, if it has the form that was agreed on."""
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
+        if agreed is None:
+            found = self._codecs.decode_cut(message.body)
+        else:
+            found = self._agreed_tensors(message, agreed, samples, what)
+        if self._codecs.max_value is not None:
+            for tensor in tensors_of(found):
+                check_values(tensor, self._codecs.max_value, what)
+        clip = self._agreed.clip_smashed
+        if clip and isinstance(message, Smashed):
+            return apply(lambda t: t.clamp(-clip, clip) if t.is_floating_point() else t, found)
+        return found
+
+    def _agreed_tensors(self, message: Smashed | Gradient, agreed: Forms, samples: int, what: str) -> Tensors:
         dtype = self._agreed.dtype
 
         def wanted() -> str:
@@ -253,11 +265,6 @@ class Boundary:
         wrong = misfit(found, agreed, samples, dtype)
         if wrong is not None:
             raise MessageError(f"{what} of {wrong}; {wanted()}")
-        for tensor in tensors_of(found):
-            check_values(tensor, self._codecs.max_value, what)
-        clip = self._agreed.clip_smashed
-        if clip and isinstance(message, Smashed):
-            return apply(lambda t: t.clamp(-clip, clip) if t.is_floating_point() else t, found)
         return found
 
 

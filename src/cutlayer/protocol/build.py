@@ -23,7 +23,7 @@ from cutlayer.split import Part, cut
 from cutlayer.split.client import ClientHalf, ClientModel, MakeOptimizer
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.tensors import apply_to_inputs
-from cutlayer.split.update import UpdateRule
+from cutlayer.split.weights import UpdateRule
 from cutlayer.tasks import AllowedTasks, Target, Task
 from cutlayer.tasks import build as build_task
 

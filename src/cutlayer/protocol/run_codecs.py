@@ -1,6 +1,9 @@
-"""The codecs of a run: tensors to frames and back, each with the seed of its place in the run."""
+"""The codecs of a run: tensors to frames and back, each with the seed of its place in the run.
 
-from collections.abc import Mapping
+What they drop of shared vectors is made good by error feedback.
+"""
+
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -11,19 +14,61 @@ from cutlayer.codecs.frame import DEFAULT_LIMIT
 from cutlayer.codecs.registry import codec_of
 from cutlayer.codecs.tensor_set.frame_set import is_set, join_frames, split_frames
 from cutlayer.codecs.tensor_set.integers import encode_integers
-from cutlayer.data.seeds import derive
-from cutlayer.errors import MessageError
-from cutlayer.protocol.error_feedback import ErrorFeedback
-from cutlayer.protocol.values import check_values
+from cutlayer.errors import CheckpointError, MessageError
+from cutlayer.protocol.tensor_forms import check_values
+from cutlayer.seeds import derive
 from cutlayer.split.tensors import Tensors
 from cutlayer.wire.messages.types import Share, SyncUp
 
-__all__ = ["RunCodecs", "codec_of"]
+__all__ = ["ErrorFeedback", "RunCodecs", "codec_of"]
 
 _DENSE = codec("dense")
 _ACTIVATIONS = ("up", "down-features")
 _WITH_VECTOR = (Share.GRADIENTS, Share.WEIGHTS, Share.DIFFERENCES, Share.UPDATE)
 _WITH_BUFFERS = (Share.WEIGHTS, Share.DIFFERENCES, Share.BUFFERS, Share.UPDATE)
+
+
+class ErrorFeedback:
+    """What compression dropped of a shared vector, which is added to the next one: a sender's residual.
+
+    With residual `r` it sends `C(x + r)`, and then `r = x + r - C(x + r)`. Gradients allow this and feature
+    maps do not: gradients of successive steps add up in the weights, so what is missing from one can be made
+    good by the next. Of weights it keeps movements that are smaller than a quantizer's step.
+
+    >>> feedback = ErrorFeedback(2)
+    >>> codec = cutlayer.codec("sp:ratio=0.5")  # keeps one of two
+    >>> _ = feedback.encode(torch.tensor([3.0, 1.0]), codec.encode, cutlayer.decode)
+    >>> feedback.residual
+    tensor([0., 1.])
+    """
+
+    def __init__(self, elements: int) -> None:
+        self.residual = torch.zeros(elements)
+
+    def encode(
+        self, x: Tensor, encode: Callable[[Tensor], bytes], decode: Callable[[bytes], Tensor]
+    ) -> bytes:
+        """The frame of `x` and of what was owed."""
+        whole = x + self.residual.to(x.device)
+        frame = encode(whole)
+        residual = whole - decode(frame)
+        # A codec whose error is larger than the vector (rk enlarges what it keeps, to be unbiased) would let
+        # the memory grow without bound: its errors are to be averaged out, not to be repaid.
+        shrinks = torch.linalg.vector_norm(residual) <= torch.linalg.vector_norm(whole)
+        self.residual = residual if shrinks else torch.zeros_like(residual)
+        return frame
+
+    def restore(self, residual: Tensor | None) -> None:
+        """Owe what a checkpoint says; nothing if it says nothing."""
+        if residual is None:
+            self.residual = torch.zeros_like(self.residual)
+        elif residual.shape != self.residual.shape:
+            raise CheckpointError(
+                f"the error-feedback memory has {residual.numel()} elements in the checkpoint, and the "
+                f"clients' model {self.residual.numel()}"
+            )
+        else:
+            self.residual = residual.clone()
 
 
 @dataclass(frozen=True)
@@ -127,7 +172,7 @@ class RunCodecs:
                 f"client {client} shared tensors of the shapes {shapes}; those of this model have {expected}"
             )
         for vector in found:
-            if vector is not None:
+            if self.max_value is not None and vector is not None:
                 check_values(vector, self.max_value, f"what client {client} shares")
         return found
 

@@ -1,4 +1,8 @@
-"""The forms of the tensors that cross a cut, as both ends derive them: shapes and dtypes, by name."""
+"""What another party may send: the forms of the tensors that cross a cut, and bounds on their values.
+
+A form is a shape and a dtype, as both ends derive them; where several tensors cross, each has one by its
+name. Values have to be finite, and not so large that one of them ends training.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,10 +13,11 @@ import torch
 from torch import Tensor
 
 from cutlayer.data.spec import DataSpec
+from cutlayer.errors import MessageError
 from cutlayer.seeding import undisturbed
 from cutlayer.split import Part
 from cutlayer.split.tensors import Tensors, call, to_device
-from cutlayer.split.vectors import device_of
+from cutlayer.split.weights import device_of
 
 
 @dataclass(frozen=True)
@@ -81,39 +86,56 @@ def gradient_elements(x: Tensors) -> Mapping[str, int] | int:
 
 def most_elements(forms: Forms | None, samples: int) -> Mapping[str, int] | int | None:
     """How many elements a batch may have at most, before anything of that size is made."""
+    if forms is None:
+        return None
     if isinstance(forms, dict):
         return {name: samples * math.prod(form.shape) for name, form in forms.items()}
-    return None if forms is None else samples * math.prod(forms)
+    return samples * math.prod(forms)
 
 
-def misfit(found: Tensors, forms: Forms | None, samples: int, dtype: torch.dtype) -> str | None:
+def misfit(found: Tensors, forms: Forms, samples: int, dtype: torch.dtype) -> str | None:
     """What is wrong with a batch of so many samples; None if it has these forms."""
     if isinstance(found, dict):
-        if forms is not None and (not isinstance(forms, dict) or found.keys() != forms.keys()):
+        if not isinstance(forms, dict) or found.keys() != forms.keys():
             return f"several tensors, {', '.join(found)}"
-        wanted = forms if isinstance(forms, dict) else dict.fromkeys(found)
         for name, tensor in found.items():
-            if not _fits(tensor, wanted[name], samples):
+            if not _fits(tensor, forms[name], samples):
                 return f"{name} of shape {list(tensor.shape)} of {tensor.dtype}"
         return None
     if isinstance(forms, dict):
         return "one tensor"
-    if _fits(found, None if forms is None else TensorForm(forms, dtype), samples):
+    if _fits(found, TensorForm(forms, dtype), samples):
         return None
     return f"shape {list(found.shape)} of {found.dtype}"
 
 
-def describe(forms: Forms | None, samples: int, dtype: torch.dtype) -> str:
+def describe(forms: Forms, samples: int, dtype: torch.dtype) -> str:
     """The forms of a batch in words."""
-    if forms is None:
-        return f"{samples} samples"
     if isinstance(forms, dict):
         each = (f"{name} {[samples, *form.shape]} of {form.dtype}" for name, form in forms.items())
         return ", ".join(each)
     return f"{[samples, *forms]} of {dtype}"
 
 
-def _fits(tensor: Tensor, form: TensorForm | None, samples: int) -> bool:
-    if form is None:
-        return bool(tensor.dim()) and len(tensor) == samples
+def _fits(tensor: Tensor, form: TensorForm, samples: int) -> bool:
     return tuple(tensor.shape) == (samples, *form.shape) and tensor.dtype == form.dtype
+
+
+def check_values(tensor: Tensor, limit: float, what: str) -> None:
+    """Raise MessageError if a value is not finite or beyond the limit."""
+    if not tensor.numel() or not (tensor.is_floating_point() or tensor.dtype == torch.int64):
+        return
+    least, most = torch.aminmax(tensor)
+    low, high = least.item(), most.item()
+    # Counters, such as those of batch norm, may be large.
+    bound = limit if tensor.is_floating_point() else float(1 << 53)
+    if not (-bound <= low and high <= bound):
+        largest = high if not abs(low) > abs(high) else low
+        found = "not finite" if not (math.isfinite(low) and math.isfinite(high)) else f"up to {largest:g}"
+        raise MessageError(f"values of {what} are {found}; at most {bound:g} is accepted")
+
+
+def check_number(value: float, what: str, *, low: float = 0.0, high: float = math.inf) -> None:
+    """Raise MessageError unless low <= value <= high; NaN never is."""
+    if not low <= value <= high or not math.isfinite(value):
+        raise MessageError(f"{what} is {value}; expected a number from {low:g} to {high:g}")

@@ -22,8 +22,8 @@ from cutlayer.server.modes import ServerWork
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.split_server import SplitServer
 from cutlayer.server.timeline import Timeline
-from cutlayer.split.mean import Weighting
 from cutlayer.split.server import ServerHalf
+from cutlayer.split.weights import Weighting
 from cutlayer.wire.homes import Homes
 from cutlayer.wire.transport import Transport
 

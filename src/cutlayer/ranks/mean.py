@@ -18,7 +18,7 @@ from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.ranks.group import RankGroup
-from cutlayer.split.mean import Weighting, add_weighted, mean_weights
+from cutlayer.split.weights import Weighting, add_weighted, mean_weights
 from cutlayer.wire.messages.types import Share
 from cutlayer.wire.transport import Transport
 

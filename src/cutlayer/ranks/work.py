@@ -19,7 +19,7 @@ from cutlayer.protocol.plan import Plan, Step
 from cutlayer.ranks.group import RankGroup, flatten, unflatten
 from cutlayer.ranks.sharding import ShardedHalf
 from cutlayer.server.modes import ServerWork
-from cutlayer.split.mean import mean_weights
+from cutlayer.split.weights import mean_weights
 from cutlayer.wire.homes import Homes
 
 

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from cutlayer.codecs import Codec
 from cutlayer.codecs import codec as codec_of
 from cutlayer.errors import ConfigError, FrameError, InputError, MessageError
-from cutlayer.protocol.values import check_values
+from cutlayer.protocol.tensor_forms import check_values
 from cutlayer.remote.packing import pack_tensor, unpack_tensor
 from cutlayer.remote.requests import INPUTS, OUTPUTS, TARGETS
 from cutlayer.remote.stream import RequestStream

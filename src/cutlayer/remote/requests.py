@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from cutlayer.codecs import Codec, codec
-from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError, CutlayerError, FrameError, MessageError, NonFiniteError
-from cutlayer.protocol.values import check_number, check_values
+from cutlayer.protocol.tensor_forms import check_number, check_values
 from cutlayer.remote.clients import ClientRequests
 from cutlayer.remote.engine import Gradients, OpenBatch, PartEngine
 from cutlayer.remote.offer import RemoteOffer
 from cutlayer.remote.packing import pack_tensor, unpack_tensor
 from cutlayer.remote.saved import Answers
 from cutlayer.remote.transport import LoopTransport
+from cutlayer.seeds import derive
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named
 from cutlayer.wire.messages.remote_loop import (

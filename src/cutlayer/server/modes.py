@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from cutlayer.data.seeds import derive
 from cutlayer.errors import AbsentError
 from cutlayer.protocol.plan import Step
 from cutlayer.seeding import seeded, undisturbed
+from cutlayer.seeds import derive
 from cutlayer.server.step_io import BLAMEABLE, StepIO
 from cutlayer.server.timeline import Timeline
-from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.tensors import Tensors, apply, concatenate, divide_batch, divided, floats, multiplied
+from cutlayer.split.weights import Weighting, mean_weights
 from cutlayer.wire.messages.types import Gradient, Smashed
 
 

@@ -27,9 +27,9 @@ from cutlayer.server.sampled_rounds import SampledRounds
 from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
-from cutlayer.split.mean import Weighting, mean_weights
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
+from cutlayer.split.weights import Weighting, mean_weights
 from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import GRADIENTS, Ask, BeginStep, Share

@@ -5,9 +5,10 @@ runs.
 """
 
 from cutlayer.split.cut import cut
-from cutlayer.split.layer import Crossing, CutLayer, relative_error
+from cutlayer.split.layer import Crossing, CutLayer
 from cutlayer.split.part import Part
 from cutlayer.split.points import CutPoint, CutTensor, cut_points
+from cutlayer.split.tensors import relative_error
 
 __all__ = [
     "Crossing",

@@ -25,8 +25,7 @@ from cutlayer.split.tensors import (
     received,
     tensors_of,
 )
-from cutlayer.split.update import Updater, UpdateRule
-from cutlayer.split.vectors import assign, device_of, flatten, unflatten
+from cutlayer.split.weights import Updater, UpdateRule, assign, device_of, flatten, unflatten
 
 MakeOptimizer = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from cutlayer.errors import InputError, NonFiniteError, RangeError
 from cutlayer.imports import import_by_name
+from cutlayer.split.tensors import relative_error
 
 
 class TensorCodec(Protocol):
@@ -231,14 +232,6 @@ def _draws(codec: TensorCodec | None) -> bool:
 def _in_backward() -> bool:
     """Whether autograd is at work, so that a forward pass is one that checkpointing computes again."""
     return torch._C._current_graph_task_id() != -1
-
-
-def relative_error(x: Tensor, y: Tensor) -> float:
-    """||x - y||^2 / ||x||^2; 0 if both are zero, infinite if only x is."""
-    x, y = x.detach().float(), y.detach().float()
-    lost = float(torch.linalg.vector_norm(x - y)) ** 2
-    whole = float(torch.linalg.vector_norm(x)) ** 2
-    return lost / whole if whole else (0.0 if lost == 0 else float("inf"))
 
 
 def mix(seed: int, number: int) -> int:

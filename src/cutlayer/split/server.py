@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from cutlayer.errors import NonFiniteError
 from cutlayer.seeding import undisturbed
 from cutlayer.split.client import MakeOptimizer
-from cutlayer.split.mean import add_weighted
 from cutlayer.split.tensors import (
     Tensors,
     all_finite,
@@ -27,8 +26,7 @@ from cutlayer.split.tensors import (
     received,
     tensors_of,
 )
-from cutlayer.split.update import Updater, UpdateRule
-from cutlayer.split.vectors import device_of
+from cutlayer.split.weights import Updater, UpdateRule, add_weighted, device_of
 
 
 class Loss(Protocol):

@@ -139,6 +139,14 @@ def flat(x: Tensors) -> Tensor:
     return x
 
 
+def relative_error(x: Tensors, y: Tensors) -> float:
+    """||x - y||^2 / ||x||^2, over all floats; 0 if both are zero, infinite if only x is."""
+    a, b = (flat(each).detach().float() for each in (x, y))
+    lost = float(torch.linalg.vector_norm(a - b)) ** 2
+    whole = float(torch.linalg.vector_norm(a)) ** 2
+    return lost / whole if whole else (0.0 if lost == 0 else float("inf"))
+
+
 @torch.no_grad()
 def all_finite(x: Any) -> bool:
     """Whether no value is NaN or infinite, in all tensors of whatever a part returns.

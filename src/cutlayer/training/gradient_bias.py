@@ -10,7 +10,7 @@ import dataclasses
 from typing import Any
 
 from cutlayer.analysis import Probe, compare_gradients, mean_gradient
-from cutlayer.data.seeds import derive
+from cutlayer.seeds import derive
 from cutlayer.training.local_run import LocalRun
 
 

@@ -40,7 +40,7 @@ from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split import Part
 from cutlayer.split.tensors import to_device
-from cutlayer.split.vectors import assign, device_of
+from cutlayer.split.weights import assign, device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training.build import make_mean_rule, make_rounds
 from cutlayer.wire.link.model import parse_links

@@ -5,8 +5,7 @@ from torch import Tensor
 from cutlayer.aggregation.robust import MeanRule
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.split.client import ClientHalf
-from cutlayer.split.mean import add_weighted
-from cutlayer.split.vectors import unflatten
+from cutlayer.split.weights import add_weighted, unflatten
 from cutlayer.wire.messages.types import Share, SyncDown, SyncUp
 
 

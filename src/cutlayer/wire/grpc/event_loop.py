@@ -25,7 +25,7 @@ class _NetworkLoop(asyncio.SelectorEventLoop):
     all messages. So a hundred clients that answer together would wake the loop ninety-nine times for nothing.
     """
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         """See `asyncio.loop.add_reader`. Of a socket, all waiting bytes but one are taken before the call."""
         if not isinstance(fd, socket.socket):
             return super().add_reader(fd, callback, *args)

@@ -1,12 +1,71 @@
-"""How gradients become an update of weights: in which precision, clipped, and how many of them at a time."""
+"""What both halves do with weights and their gradients: one vector of many, means over clients, updates.
+
+Callers add clients to a mean in client order, never in order of arrival, so that the result does not depend
+on the network.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from cutlayer.errors import CheckpointError
+
+Weighting = Literal["clients", "samples"]
+
+
+def flatten(tensors: Sequence[Tensor]) -> Tensor:
+    """All elements in one float32 vector. Integers, such as batch counters, are converted, too."""
+    if not tensors:
+        return torch.empty(0)
+    return torch.cat([t.detach().reshape(-1).to(torch.float32) for t in tensors])
+
+
+def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
+    """Pieces of a vector in the shapes and types of the given tensors; views where the type allows."""
+    pieces = torch.split(vector, [t.numel() for t in like])
+    return [
+        (piece if t.is_floating_point() else piece.round()).view(t.shape).to(t.dtype)
+        for piece, t in zip(pieces, like, strict=True)
+    ]
+
+
+def assign(targets: Sequence[Tensor], vector: Tensor) -> None:
+    """Copy the pieces of a vector into the tensors."""
+    with torch.no_grad():
+        for target, piece in zip(targets, unflatten(vector, targets), strict=True):
+            target.copy_(piece)
+
+
+def device_of(*parts: nn.Module) -> torch.device:
+    """Where a model's weights are; the CPU if it has none."""
+    tensors = (t for part in parts for t in (*part.parameters(), *part.buffers()))
+    return next((t.device for t in tensors), torch.device("cpu"))
+
+
+def mean_weights(samples: Sequence[int], weighting: Weighting) -> list[float]:
+    """The weight of each client in a mean: equal, as in the paper, or proportional to its number of samples.
+
+    >>> mean_weights([30, 10], "samples")
+    [0.75, 0.25]
+    """
+    if weighting == "samples":
+        total = sum(samples)
+        return [count / total for count in samples]
+    return [1 / len(samples) for _ in samples]
+
+
+def add_weighted(total: Tensor | None, vector: Tensor, weight: float) -> Tensor:
+    """Add weight times vector to a running sum, in place; `total` is None before the first vector.
+
+    A mean over clients is one call for each client. A single vector of weight 1 is returned unchanged, so a
+    run with one client equals ordinary training bit for bit.
+    """
+    if total is None:
+        return vector if weight == 1.0 else vector * weight
+    return total.add_(vector, alpha=weight)
 
 
 @dataclass(frozen=True)
