@@ -73,4 +73,7 @@ def _agreed(rank: int) -> str:
 
 def _read(store: Any, key: str) -> str:
     """What the store has; nothing if it has nothing. `get` alone would wait for it."""
-    return store.get(key).decode() if store.check([key]) else ""
+    if not store.check([key]):
+        return ""
+    found: bytes = store.get(key)
+    return found.decode()
