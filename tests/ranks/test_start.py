@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from torch.distributed import HashStore
 
-from cutlayer.ranks.start import Start, agree_on_start
+from cutlayer.ranks.start import Start, agree_on_start, run_begins
 
 
 def start(store: HashStore, world: int) -> Start:
@@ -15,12 +15,15 @@ def start(store: HashStore, world: int) -> Start:
     return found.pop()
 
 
-def test_every_start_has_a_name_of_its_own_and_the_first_is_known() -> None:
+def test_every_start_has_a_name_of_its_own_and_knows_whether_a_run_was_begun() -> None:
     store = HashStore()
     store.set_timeout(timedelta(seconds=60))
-    found = [start(store, 3), start(store, 3), start(store, 2), start(store, 1)]
+    found = [start(store, 3), start(store, 3)]
+    run_begins(store)
+    found += [start(store, 2), start(store, 1)]
     assert len({one.name for one in found}) == 4
-    assert [one.first for one in found] == [True, False, False, False]
+    # Ranks that refused to begin are no reason to go on with a run that was there before.
+    assert [one.goes_on for one in found] == [False, False, True, True]
 
 
 def test_ranks_that_died_before_all_were_there_are_not_waited_for() -> None:
@@ -31,4 +34,3 @@ def test_ranks_that_died_before_all_were_there_are_not_waited_for() -> None:
     store.set("cutlayer/here/1", "dead")
     again = start(store, 3)
     assert again.name != begun.name
-    assert not again.first

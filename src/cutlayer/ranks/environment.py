@@ -18,6 +18,8 @@ class RankEnvironment:
     world: int
     local_rank: int
     restarts: int
+    keeps_store: bool = False
+    """Whether ranks meet at a store of torchrun's own, which stays when they are started again."""
 
     @staticmethod
     def read(environment: Mapping[str, str] = os.environ) -> RankEnvironment | None:
@@ -30,6 +32,7 @@ class RankEnvironment:
                 int(environment["WORLD_SIZE"]),
                 int(environment["LOCAL_RANK"]),
                 int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")),
+                environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
             )
         except (KeyError, ValueError) as error:
             raise ConfigError(

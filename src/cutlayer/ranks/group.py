@@ -19,7 +19,7 @@ from torch import Tensor
 
 from cutlayer.errors import NonFiniteError, RankLostError, RollbackError
 from cutlayer.ranks.environment import RankEnvironment
-from cutlayer.ranks.start import agree_on_start
+from cutlayer.ranks.start import agree_on_start, run_begins
 
 # Not all that is used here is in PyTorch's own type descriptions.
 dist: Any = torch.distributed
@@ -53,7 +53,8 @@ class RankGroup:
         self.environment = environment
         self.world = environment.world
         self._leader = 0
-        self._first_start = True
+        self._goes_on = False
+        self._store: Any = None
         self._jobs: queue.SimpleQueue[tuple[Callable[[], Any], queue.SimpleQueue[Any]]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="ranks", daemon=True).start()
         backend = "cpu:gloo,cuda:nccl" if device.startswith("cuda") else "gloo"
@@ -64,7 +65,7 @@ class RankGroup:
         rank, world = self.environment.rank, self.world
         store, _, _ = next(dist.rendezvous("env://", rank, world, timeout=_PATIENCE))
         start = agree_on_start(store, rank, world)
-        self._first_start = start.first
+        self._goes_on, self._store = start.goes_on, store
         fresh = dist.PrefixStore(f"cutlayer/start-{start.name}", store)
         dist.init_process_group(backend, store=fresh, rank=rank, world_size=world, timeout=_PATIENCE)
 
@@ -78,10 +79,15 @@ class RankGroup:
         """Whether this rank is the leader: it writes the run's directory and evaluates."""
         return self.place == 0
 
-    def started_again(self) -> bool:
-        """Whether torchrun has started ranks of this job before, here or elsewhere."""
-        again = not self._first_start or self.environment.restarts > 0
+    def goes_on(self) -> bool:
+        """Whether earlier ranks of this torchrun began the run, so that these go on with it."""
+        # Without a store that outlives ranks, how often they were started tells; not whether they began.
+        again = self._goes_on if self.environment.keeps_store else self.environment.restarts > 0
         return any(said["again"] for said in self.talk("again", again=again))
+
+    def run_begins(self) -> None:
+        """Ranks that torchrun starts after these are to go on with the run."""
+        self._call(lambda: run_begins(self._store))
 
     def elect(self, newest: int) -> None:
         """Make the rank the leader that has the newest checkpoint; the first of them.

@@ -12,7 +12,7 @@ import secrets
 import time
 from typing import Any, NamedTuple
 
-_STARTS, _BEGUN = "cutlayer/starts", "cutlayer/begun"
+_BEGUN, _RUN = "cutlayer/begun", "cutlayer/run"
 _GLANCE = 0.05
 
 
@@ -21,8 +21,8 @@ class Start(NamedTuple):
 
     name: str
     """Unlike that of any other start."""
-    first: bool
-    """Whether the store knows of none before."""
+    goes_on: bool
+    """Whether ranks of an earlier one began a run."""
 
 
 def agree_on_start(store: Any, rank: int, world: int) -> Start:
@@ -34,8 +34,13 @@ def agree_on_start(store: Any, rank: int, world: int) -> Start:
     return _lead(store, world) if rank == 0 else _follow(store, rank)
 
 
+def run_begins(store: Any) -> None:
+    """The ranks of this start begin a run, with which those of the next are to go on."""
+    store.set(_RUN, "begun")
+
+
 def _lead(store: Any, world: int) -> Start:
-    start = Start(secrets.token_hex(8), store.add(_STARTS, 1) == 1)
+    start = Start(secrets.token_hex(8), bool(_read(store, _RUN)))
     shown: dict[str, str] = {}
     while True:
         seen = {str(rank): found for rank in range(1, world) if (found := _read(store, _here(rank)))}
@@ -54,7 +59,7 @@ def _follow(store: Any, rank: int) -> Start:
         begun = json.loads(_read(store, _BEGUN) or "{}")
         if begun and begun["seen"].get(str(rank)) == myself:
             store.set(_agreed(rank), begun["name"])
-            return Start(begun["name"], begun["first"])
+            return Start(begun["name"], begun["goes_on"])
         time.sleep(_GLANCE)
 
 
@@ -68,4 +73,7 @@ def _agreed(rank: int) -> str:
 
 def _read(store: Any, key: str) -> str:
     """What the store has; nothing if it has nothing. `get` alone would wait for it."""
-    return store.get(key).decode() if store.check([key]) else ""
+    if not store.check([key]):
+        return ""
+    found: bytes = store.get(key)
+    return found.decode()

@@ -59,6 +59,8 @@ class RemoteClients:
         """
         self.data_spec = data_spec
         self.transport = transport
+        # The run is at its beginning, perhaps not for the first time; a checkpoint says what counts.
+        transport.meter.restore({})
         self._tests = list(test_samples)
         self._boundary = Boundary(transport, codecs, agreed)
         self._client_states = ClientStates(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -75,6 +76,31 @@ def test_light_clients_complete_a_run_without_pytorch(served, tmp_path: Path) ->
 def test_the_processes_of_light_clients_do_not_load_pytorch() -> None:
     code = "import sys, cutlayer.tools.load.run; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_light_clients_end_with_the_process_that_started_them() -> None:
+    code = """
+import multiprocessing, time
+from cutlayer.tools.load.run import _work
+from cutlayer.wire.security.credentials import ClientSecurity
+context = multiprocessing.get_context("spawn")
+identities = [(ClientSecurity(), None)]
+args = ("127.0.0.1:9", identities, None, 600.0, 0, context.Queue(), context.Event())
+worker = context.Process(target=_work, args=args, daemon=True)
+worker.start()
+print(args[-2].get()[0], worker.pid, flush=True)
+time.sleep(600)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    _, pid = map(int, parent.stdout.readline().split())
+    parent.kill()
+    parent.wait()
+    # The worker had this end of the pipe, too: it ends when the worker does.
+    assert parent.stdout.read() == ""
+    parent.stdout.close()
+    with suppress(FileNotFoundError):
+        assert "State:\tZ" in Path(f"/proc/{pid}/status").read_text()
 
 
 def test_frames_have_the_size_that_was_asked_for(offer: SimpleNamespace) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -128,9 +130,18 @@ def _work(
     stop: Any,
 ) -> None:
     """A process of light clients."""
+    threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     clients = LightClients(address, identities, prepared, retry=retry)
     found = clients.run(lambda tally: tallies.put((number, _brief(tally), False)), stop.is_set)
     tallies.put((number, found, True))
+
+
+def _end_with_parent() -> None:
+    """End this process when the one is killed that started it. Nobody would tell it to stop."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _brief(tally: Tally) -> Tally:

@@ -60,7 +60,7 @@ def serve_rank(
     check_settings(config, group.world, listening.policy, aggregator=aggregator, exact=exact)
     resolve_device(config.train.device)  # before clients are waited for
     check_alike(group, config, exact=exact)
-    resume = group.started_again() or resume
+    resume = group.goes_on() or resume
     directory = Path(config.output.dir)
     steps = checkpoint.steps(directory / "checkpoints") if resume else []
     group.elect(steps[-1] if steps else -1)
@@ -69,6 +69,7 @@ def serve_rank(
     )
     if group.leads:
         refuse_existing_run(directory, resume)
+        group.run_begins()
     shown = progress or Quiet()
     earlier = _earlier(group, directory, resume)
     fits = Fits(config, earlier)
