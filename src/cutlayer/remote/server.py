@@ -98,8 +98,6 @@ class RemoteServer:
                 f"{clients} clients, batches of {batch}, {open_batches} of them open and a checkpoint each "
                 f"{checkpoint_every} updates cannot be; give 1 or more of each"
             )
-        if not isinstance(part, nn.Module):
-            raise ConfigError(f"the server's part must be a module, not a {type(part).__name__}")
         if update not in ("each", "all"):
             raise ConfigError(f"update={update!r}: use 'each' request, or 'all' clients together")
         self.optimizer = optimizer
