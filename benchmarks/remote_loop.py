@@ -152,7 +152,7 @@ def contest(codec: str, arguments: argparse.Namespace) -> Iterator[Contest]:
     here = training(
         head, lambda x, y: F.cross_entropy(body(layer(x)), y), [sgd(head), sgd(body)], images, labels
     )
-    command = [sys.executable, __file__, "--serve"]
+    command = [sys.executable, str(Path(__file__)), "--serve"]
     for name in ("width", "threads", "steps"):
         command += [f"--{name}", str(getattr(arguments, name))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -193,7 +193,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=16)
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--steps", type=int, default=5, help="of a block")
-    parser.add_argument("--rounds", type=int, default=20, help="blocks of each kind")
+    parser.add_argument("--rounds", type=int, default=15, help="blocks of each kind")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)

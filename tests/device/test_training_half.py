@@ -24,6 +24,7 @@ from cutlayer.protocol.build import make_client, make_server, make_task, prepare
 from cutlayer.split.state import client_state
 from cutlayer.tasks.targets import pack
 from cutlayer.wire.messages.types import Ask, BeginStep, Gradient, Share, State, SyncUp
+from tests.onnx_files import changed
 
 onnx = pytest.importorskip("onnx")
 
@@ -107,17 +108,6 @@ def test_a_client_shares_and_restores_what_others_do(config: Config, half_file: 
 def test_labels_travel_as_those_of_pytorch(classes: int) -> None:
     labels = np.random.default_rng(0).integers(0, classes, 37)
     assert pack_labels(labels, classes) == pack(labels, classes)
-
-
-def changed(path: Path, target: Path, about: dict[str, object] | None = None, **metadata: str) -> Path:
-    """A copy of a half that says something else of itself."""
-    model = onnx.load(path)
-    known = {p.key: p.value for p in model.metadata_props} | metadata
-    known["cutlayer"] = json.dumps(json.loads(known["cutlayer"]) | (about or {}))
-    del model.metadata_props[:]
-    onnx.helper.set_model_props(model, known)
-    onnx.save(model, target)
-    return target
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from cutlayer.inference.remote_model import RemoteModel
 from cutlayer.onnx_export.inference_half import export_onnx
 from cutlayer.onnx_export.sources import export_run
 from cutlayer.training.load_run import open_run
+from tests.onnx_files import changed
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxscript")
@@ -120,17 +120,6 @@ def test_another_run_is_refused_by_the_server(served, trained: Path, device: Pat
     refused = pytest.raises(RefusedError, match="another run or checkpoint")
     with served(trained) as (address, _), RemoteModel(address, other) as model, refused:
         model(np.zeros((1, 1, 8, 8), np.uint8))
-
-
-def changed(path: Path, target: Path, about: dict[str, object]) -> Path:
-    """A copy of a half that says something else of itself."""
-    model = onnx.load(path)
-    known = {p.key: p.value for p in model.metadata_props}
-    known["cutlayer"] = json.dumps(json.loads(known["cutlayer"]) | about)
-    del model.metadata_props[:]
-    onnx.helper.set_model_props(model, known)
-    onnx.save(model, target)
-    return target
 
 
 @pytest.mark.parametrize(

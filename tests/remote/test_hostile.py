@@ -15,14 +15,14 @@ from cutlayer.remote.engine import OpenBatch, PartEngine
 from cutlayer.remote.offer import MOST_OPEN, RemoteOffer
 from cutlayer.remote.packing import pack_tensor
 from cutlayer.remote.requests import Requests
-from cutlayer.wire.messages.base import Message, pack
+from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named
 from cutlayer.wire.messages.remote_loop import Backward, Forward, Outputs, Rejected
 from cutlayer.wire.messages.types import BeginStep, Share
 from cutlayer.wire.meter import Kind
 from cutlayer.wire.security.credentials import ServerSecurity
 from cutlayer.wire.security.tokens import Tokens, make
-from tests.waiting import until
+from tests.remote.lies import another_comes_and_goes, refused
 
 DENSE = cutlayer.codec("dense")
 
@@ -31,26 +31,6 @@ def named(**tensors: Tensor) -> bytes:
     return Forward.pack_tensors(
         [Named(name, Kind.SMASHED, pack_tensor(tensor, DENSE, 0)) for name, tensor in tensors.items()]
     )
-
-
-def listen(remote: cutlayer.Remote) -> None:
-    """Take what the server says, until it says goodbye."""
-    while True:
-        remote._stream._take()
-
-
-def another_comes_and_goes(served: Any) -> None:
-    """The place of a client that was cut off is free, as soon as the server has seen that it is gone."""
-
-    def visit() -> bool:
-        try:
-            with served.connect():
-                return True
-        except RefusedError:
-            return False
-
-    until(visit, "the place is free")
-    served.join()
 
 
 X, Y = torch.ones(4, 16), torch.zeros(4).long()
@@ -78,10 +58,7 @@ def test_a_bad_request(serve: Any, net: Any, batches: Any, message: Message, sai
     liar, honest = served.connect(client=1), served.connect(client=0)
     liar.eval()
     liar(X)  # it is a member now
-    liar._stream._connection.send(liar._stream._conversation, pack(message))
-    with pytest.raises(RefusedError, match=said):
-        listen(liar)
-    liar._stream.close(finished=False)
+    refused(liar, message, said)
     x, y = batches[0]
     honest(model[:2](x), y).backward()
     honest.close()
@@ -99,12 +76,7 @@ def test_a_scale_that_cannot_be(serve: Any, net: Any, batches: Any, scale: float
     served = serve(model[2:], loss=F.cross_entropy)
     remote = served.connect()
     remote(model[:2](batches[0][0]), batches[0][1])
-    remote._stream._connection.send(
-        remote._stream._conversation, pack(Backward(0, b"", remote._session, scale))
-    )
-    with pytest.raises(RefusedError, match="scale of the loss"):
-        listen(remote)
-    remote._stream.close(finished=False)
+    refused(remote, Backward(0, b"", remote._calls.session, scale), "scale of the loss")
     assert torch.equal(model[2].weight, before)
     with served.connect():
         pass
@@ -116,12 +88,7 @@ def test_a_backward_of_another_shape(serve: Any, net: Any) -> None:
     remote = served.connect()
     assert remote(X).requires_grad
     body = Backward.pack_tensors([Named("outputs", Kind.GRADIENTS, pack_tensor(torch.ones(4, 2), DENSE, 0))])
-    remote._stream._connection.send(
-        remote._stream._conversation, pack(Backward(0, body, remote._session, 1.0))
-    )
-    with pytest.raises(RefusedError, match=r"for outputs of shape \[4, 3\]"):
-        listen(remote)
-    remote._stream.close(finished=False)
+    refused(remote, Backward(0, body, remote._calls.session, 1.0), r"for outputs of shape \[4, 3\]")
     another_comes_and_goes(served)
 
 

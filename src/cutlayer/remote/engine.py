@@ -11,8 +11,18 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cutlayer.errors import NonFiniteError
+from cutlayer.errors import ConfigError, NonFiniteError
 from cutlayer.seeding import seeded
+from cutlayer.split.tensors import (
+    Tensors,
+    apply,
+    floats,
+    gradients_for,
+    like,
+    main_output,
+    samples_in,
+    tensors_of,
+)
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
 Gradients = list[Tensor | None]
@@ -26,8 +36,8 @@ class OpenBatch:
     loss: float | None
     gradients: Gradients | None
     """Those of the weights, where the loss is the server's: it needs no graph any more."""
-    inputs: Tensor | None = None
-    outputs: Tensor | None = None
+    inputs: Tensors | None = None
+    outputs: Tensors | None = None
     weights: Sequence[Tensor] = ()
 
 
@@ -35,9 +45,9 @@ class OpenBatch:
 class Computed:
     """What a forward gave."""
 
-    outputs: Tensor | None
+    outputs: Tensors | None
     loss: float | None
-    gradient: Tensor | None
+    gradient: Tensors | None
     """Of the loss, at the inputs."""
     open: OpenBatch | None
 
@@ -52,6 +62,8 @@ class PartEngine:
         *,
         autocast: torch.dtype | None = None,
     ) -> None:
+        if not isinstance(part, nn.Module):
+            raise ConfigError(f"the server's part must be a module, not a {type(part).__name__}")
         self.part = part
         self.loss = loss
         named = {name: p for name, p in part.named_parameters() if p.requires_grad}
@@ -63,10 +75,11 @@ class PartEngine:
         self._dtype = torch.float32 if any_tensor is None else any_tensor.dtype
 
     def forward(
-        self, x: Tensor, targets: Tensor | None, *, training: bool, gradient: bool, seed: int
+        self, x: Tensors, targets: Tensor | None, *, training: bool, gradient: bool, seed: int
     ) -> Computed:
         """Outputs; or the loss and its gradient, where targets are given. Raises NonFiniteError."""
-        x = x.to(self.device, self._dtype).requires_grad_(gradient)
+        x = apply(lambda tensor: self._received(tensor, gradient), x)
+        samples, inputs = samples_in(x), tensors_of(floats(x))
         if self.part.training != training:
             self.part.train(training)
         weights: Sequence[Tensor] = self.parameters
@@ -77,27 +90,28 @@ class PartEngine:
         with self._undone_unless_finite(training), torch.set_grad_enabled(gradient):
             with seeded(seed, self.device), self._autocasting():
                 outputs = self._run(x, weights)
-                loss = (
-                    None
-                    if targets is None or self.loss is None
-                    else self.loss(outputs, targets.to(self.device))
-                )
+                loss = None
+                if targets is not None and self.loss is not None:
+                    if isinstance(outputs, dict):
+                        raise TypeError(f"a loss needs one tensor, and the part gives {', '.join(outputs)}")
+                    loss = self.loss(outputs, targets.to(self.device))
             if loss is None:
-                _finite("the outputs", [outputs])
-                kept = OpenBatch(len(x), None, None, x, outputs, weights) if gradient else None
-                return Computed(outputs.detach(), None, None, kept)
+                _finite("the outputs", tensors_of(floats(outputs)))
+                kept = OpenBatch(samples, None, None, x, outputs, weights) if gradient else None
+                return Computed(apply(Tensor.detach, outputs), None, None, kept)
             value = float(loss.detach())
             if not math.isfinite(value):
                 raise NonFiniteError(f"the loss is {value}")
             if not gradient:
                 return Computed(None, value, None, None)
-            found = torch.autograd.grad(loss, [x, *self.parameters], allow_unused=True)
+            found = torch.autograd.grad(loss, [*inputs, *self.parameters], allow_unused=True)
             _finite("the gradients", found)
-            return Computed(None, value, _or_zeros(found[0], x), OpenBatch(len(x), value, list(found[1:])))
+            own: Gradients = list(found[len(inputs) :])
+            return Computed(None, value, _of_inputs(found, x), OpenBatch(samples, value, own))
 
     def backward(
-        self, batch: OpenBatch, scale: float, gradient: Tensor | None
-    ) -> tuple[Tensor | None, Gradients]:
+        self, batch: OpenBatch, scale: float, gradient: Tensors | None
+    ) -> tuple[Tensors | None, Gradients]:
         """The gradient of the inputs, unless the forward gave it, and those of the weights."""
         if batch.gradients is not None:
             if scale != 1:
@@ -107,14 +121,16 @@ class PartEngine:
             return None, batch.gradients
         if batch.inputs is None or batch.outputs is None or gradient is None:
             raise RuntimeError("a batch without loss needs the gradient of its outputs")
+        outputs, given = gradients_for(batch.outputs, gradient)
+        inputs = tensors_of(floats(batch.inputs))
         found = torch.autograd.grad(
-            batch.outputs,
-            [batch.inputs, *batch.weights],
-            gradient.to(self.device, batch.outputs.dtype),
+            outputs,
+            [*inputs, *batch.weights],
+            [grad.to(self.device, output.dtype) for output, grad in zip(outputs, given, strict=True)],
             allow_unused=True,
         )
         _finite("the gradients", found)
-        return _or_zeros(found[0], batch.inputs), list(found[1:])
+        return _of_inputs(found, batch.inputs), list(found[len(inputs) :])
 
     @torch.no_grad()
     def accumulate(self, gradients: Gradients, weight: float = 1.0) -> None:
@@ -127,14 +143,19 @@ class PartEngine:
             else:
                 parameter.grad.add_(new, alpha=weight)
 
-    def _run(self, x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    def _received(self, tensor: Tensor, gradient: bool) -> Tensor:
+        if not tensor.is_floating_point():
+            return tensor.to(self.device)
+        return tensor.to(self.device, self._dtype).requires_grad_(gradient)
+
+    def _run(self, x: Tensors, weights: Sequence[Tensor]) -> Tensors:
         if weights is self.parameters:
             outputs = self.part(x)
         else:
             outputs = functional_call(self.part, dict(zip(self._names, weights, strict=True)), (x,))
-        if not isinstance(outputs, Tensor):
-            raise TypeError(f"the server's part gave a {type(outputs).__name__}, not one tensor")
-        return outputs
+        # Several tensors at the second cut of a U-shape; an object with logits is a whole model's output.
+        several = type(outputs) is dict and outputs and all(isinstance(t, Tensor) for t in outputs.values())
+        return outputs if several else main_output(outputs)
 
     def _autocasting(self) -> torch.autocast:
         return torch.autocast(self.device.type, self._autocast, enabled=self._autocast is not None)
@@ -161,5 +182,8 @@ def _finite(what: str, tensors: Sequence[Tensor | None]) -> None:
                 raise NonFiniteError(f"{what} are not finite")
 
 
-def _or_zeros(gradient: Tensor | None, like: Tensor) -> Tensor:
-    return torch.zeros_like(like) if gradient is None else gradient
+def _of_inputs(gradients: Sequence[Tensor | None], x: Tensors) -> Tensors:
+    """The gradients of the inputs, which come first, in the form of those that have some."""
+    inputs = tensors_of(floats(x))
+    found = zip(gradients[: len(inputs)], inputs, strict=True)
+    return like(floats(x), [torch.zeros_like(t) if gradient is None else gradient for gradient, t in found])

@@ -6,8 +6,11 @@ import hashlib
 import json
 from dataclasses import asdict, dataclass
 
-from cutlayer.errors import RefusedError
+from torch import Tensor
+
+from cutlayer.errors import InputError, RefusedError
 from cutlayer.plain_json import from_json
+from cutlayer.split.tensors import Tensors, tensors_of
 
 _KIND = "remote-loop"
 #: A client keeps so many batches, too: a server must not make it keep more.
@@ -21,7 +24,7 @@ class RemoteOffer:
     loss: bool
     """Whether it computes the loss when targets come along."""
     shape: tuple[int, ...] | None
-    """The shape of one sample of smashed data; None if any is tried."""
+    """The shape of one sample of smashed data, which is one tensor then; None if any is tried."""
     batch: int
     """The most samples of one request."""
     open: int
@@ -30,6 +33,35 @@ class RemoteOffer:
     def to_json(self) -> str:
         """As the server sends it."""
         return json.dumps({"kind": _KIND, **asdict(self)}, sort_keys=True)
+
+    def check(self, x: Tensors, targets: Tensor | None, address: str) -> None:
+        """Raise InputError for a batch that the server would refuse."""
+        tensors = tensors_of(x) if isinstance(x, dict) else [x]
+        if not tensors or not all(isinstance(t, Tensor) and t.dim() for t in tensors):
+            raise InputError(f"{address}: smashed data must be tensors with the samples in front")
+        if not any(t.is_floating_point() for t in tensors):
+            raise InputError(f"{address}: smashed data must be floats, or have floats among them")
+        samples = {len(t) for t in tensors}
+        if len(samples) > 1:
+            raise InputError(f"{address}: smashed data of {sorted(samples)} samples; they must have as many")
+        if self.shape is not None and (isinstance(x, dict) or tuple(x.shape[1:]) != self.shape):
+            given = f"several tensors ({', '.join(x)})" if isinstance(x, dict) else f"shape {list(x.shape)}"
+            raise InputError(
+                f"{address}: smashed data of {given}; the server's part takes [samples, "
+                f"{', '.join(map(str, self.shape))}]. Are both cut at the same place?"
+            )
+        (count,) = samples
+        if count > self.batch:
+            raise InputError(f"{address}: a batch of {count} samples; the server takes {self.batch} at most")
+        if targets is None:
+            return
+        if not self.loss:
+            raise InputError(
+                f"{address}: the server has no loss. Leave the targets out and compute it from the outputs, "
+                "or start the server with loss=..."
+            )
+        if not isinstance(targets, Tensor) or not targets.dim() or len(targets) != count:
+            raise InputError(f"{address}: {count} samples need a tensor of {count} targets")
 
     @staticmethod
     def parse(text: str, address: str) -> RemoteOffer:

@@ -19,10 +19,11 @@ from cutlayer.protocol.tensor_forms import check_number, check_values
 from cutlayer.remote.clients import ClientRequests
 from cutlayer.remote.engine import Gradients, OpenBatch, PartEngine
 from cutlayer.remote.offer import RemoteOffer
-from cutlayer.remote.packing import pack_tensor, unpack_tensor
+from cutlayer.remote.packing import pack_tensors, shapes_of, typed_as, unpack_tensor, unpack_tensors
 from cutlayer.remote.saved import Answers
 from cutlayer.remote.transport import LoopTransport
 from cutlayer.seeds import derive
+from cutlayer.split.tensors import Tensors, elements, floats, samples_in, tensors_of
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named
 from cutlayer.wire.messages.remote_loop import (
@@ -157,7 +158,7 @@ class Requests:
                 f"a request with the tensors {sorted(found)}; expected inputs, and perhaps targets"
             )
         x = self._inputs(found[INPUTS])
-        targets = self._targets(found[TARGETS], len(x)) if TARGETS in found else None
+        targets = self._targets(found[TARGETS], samples_in(x)) if TARGETS in found else None
         if targets is not None and not self._offer.loss:
             raise MessageError("targets came to a server that has no loss")
         computed = self._engine.forward(
@@ -172,7 +173,7 @@ class Requests:
             data = self._pack(computed.outputs, message.training, client, message.number)
             tensors.append(Named(OUTPUTS, Kind.SMASHED, data))
         if computed.gradient is not None:
-            data = self._pack(computed.gradient.to(x.dtype), message.training, client, message.number)
+            data = self._pack(typed_as(computed.gradient, x), message.training, client, message.number)
             tensors.append(Named(INPUTS, Kind.GRADIENTS, data))
         if computed.open is not None:
             self._clients[client].keep(message.number, computed.open)
@@ -199,18 +200,22 @@ class Requests:
             answer = InputGradients.pack_tensors([Named(INPUTS, Kind.GRADIENTS, data)])
         return Applied(client, message.number, batch.samples, batch.loss, gradients, answer)
 
-    def _inputs(self, data: bytes) -> Tensor:
+    def _inputs(self, data: bytes) -> Tensors:
         shape, batch = self._offer.shape, self._offer.batch
         most = self._max_elements if shape is None else min(self._max_elements, batch * math.prod(shape))
-        x = unpack_tensor(data, most, self._engine.device)
-        right = x.is_floating_point() and x.dim() > 0 and len(x) <= batch
-        if not right or (shape is not None and tuple(x.shape[1:]) != shape):
+        x = unpack_tensors(data, most, self._engine.device)
+        tensors = tensors_of(x)
+        right = all(t.dim() > 0 and len(t) == len(tensors[0]) <= batch for t in tensors)
+        right = right and any(t.is_floating_point() for t in tensors)
+        one = tensors[0] if isinstance(x, Tensor) else None
+        if not right or (shape is not None and (one is None or tuple(one.shape[1:]) != shape)):
             form = "any shape" if shape is None else f"shape [samples, {', '.join(map(str, shape))}]"
+            given = ", ".join(f"{tensor.dtype} and shape {list(tensor.shape)}" for tensor in tensors[:4])
             raise MessageError(
-                f"smashed data of {x.dtype} and shape {list(x.shape)}; expected floats of {form}, with "
-                f"at most {batch} samples"
+                f"smashed data of {given}; expected floats of {form}, with at most {batch} samples"
             )
-        check_values(x, self._max_value, "smashed data")
+        for tensor in tensors:
+            check_values(tensor, self._max_value, "smashed data")
         return x
 
     def _targets(self, data: bytes, samples: int) -> Tensor:
@@ -220,25 +225,25 @@ class Requests:
         check_values(targets, self._max_value, "targets")
         return targets
 
-    def _gradient(self, message: Backward, batch: OpenBatch) -> Tensor | None:
+    def _gradient(self, message: Backward, batch: OpenBatch) -> Tensors | None:
         found = {entry.name: entry.data for entry in message.tensors}
-        expected = set() if batch.outputs is None else {OUTPUTS}
-        if found.keys() != expected:
-            raise MessageError(f"a backward with the gradients {sorted(found)}; expected {sorted(expected)}")
+        names = set() if batch.outputs is None else {OUTPUTS}
+        if found.keys() != names:
+            raise MessageError(f"a backward with the gradients {sorted(found)}; expected {sorted(names)}")
         if batch.outputs is None:
             return None
-        gradient = unpack_tensor(found[OUTPUTS], batch.outputs.numel(), self._engine.device)
-        if gradient.shape != batch.outputs.shape or not gradient.is_floating_point():
-            raise MessageError(
-                f"a gradient of {gradient.dtype} and shape {list(gradient.shape)} for outputs of shape "
-                f"{list(batch.outputs.shape)}"
-            )
-        check_values(gradient, self._max_value, "a gradient")
+        outputs = floats(batch.outputs)
+        gradient = unpack_tensors(found[OUTPUTS], elements(outputs), self._engine.device)
+        given, expected = shapes_of(gradient), shapes_of(outputs)
+        if given != expected or not all(t.is_floating_point() for t in tensors_of(gradient)):
+            raise MessageError(f"a gradient of shape {given} for outputs of shape {expected}")
+        for tensor in tensors_of(gradient):
+            check_values(tensor, self._max_value, "a gradient")
         return gradient
 
-    def _pack(self, x: Tensor, training: bool, client: int, number: int, part: int = 0) -> bytes:
+    def _pack(self, x: Tensors, training: bool, client: int, number: int, part: int = 0) -> bytes:
         down = self._down if training else self._down.deterministic()
-        return pack_tensor(x, down, derive("remote-down", self._seed, client, number, part))
+        return pack_tensors(x, down, derive("remote-down", self._seed, client, number, part))
 
     def _reject(self, client: int, message: Message, why: str) -> None:
         self._transport.send(client, Rejected(message.number, why[:2000].encode("utf-8", "replace")))

@@ -98,8 +98,6 @@ class RemoteServer:
                 f"{clients} clients, batches of {batch}, {open_batches} of them open and a checkpoint each "
                 f"{checkpoint_every} updates cannot be; give 1 or more of each"
             )
-        if not isinstance(part, nn.Module):
-            raise ConfigError(f"the server's part must be a module, not a {type(part).__name__}")
         if open_batches > MOST_OPEN:
             raise ConfigError(
                 f"{open_batches} batches between forward and backward; at most {MOST_OPEN} can be"
