@@ -111,7 +111,7 @@ def split_learning(colours: Colours) -> Drawing:
     d.text(280, 44, "feature map, as a frame", "wire", anchor="middle", size=15)
     d.arrow(400, 96, 160)
     d.text(280, 84, "gradient, as a frame", "wire", anchor="middle", size=15)
-    d.text(4, 154, "Feature maps sent, and test accuracy: CIFAR-10, early cut", "faint", size=15)
+    d.text(4, 154, "Feature maps sent, and test accuracy: CIFAR-10, shallow cut", "faint", size=15)
     rows = [
         ("float32", 8190, "8.19 GB", "70.9 %", "bar"),
         ("ms (the paper)", 594, "594 MB", "68.4 %", "small"),
