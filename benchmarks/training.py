@@ -2,6 +2,8 @@
 
     python benchmarks/training.py --root DATA            print the table
     python benchmarks/training.py --root DATA --save     and write it to benchmarks/results/training.json
+    python benchmarks/training.py --root DATA --cpu --against "10 clients, dense, per_client"
+                                                         what codecs cost, in CPU time, on a machine in use
 
 Thin ResNet18 on CIFAR-10, cut in the middle, the same number of samples a step everywhere. Steps of all kinds
 take turns, so that a busy moment of the machine hits all of them. Nothing here passes or fails; the targets
@@ -33,6 +35,8 @@ KINDS: dict[str, tuple[list[str], float | None]] = {
     "10 clients, dense, per_client": (["train.clients=10"], 1.4),
     "10 clients, dense, fused": (["train.clients=10", "train.server_batching=fused"], 1.2),
     "10 clients, ms, per_client": (["train.clients=10", "codec.up=ms:ratio=0.99,bits=2"], None),
+    "10 clients, ems, per_client": (["train.clients=10", "codec.up=ems:bpe=1.0"], None),
+    "10 clients, ems auto, per_client": (["train.clients=10", "codec.up=ems:bpe=1.0,transform=auto"], None),
 }
 
 
@@ -79,15 +83,17 @@ def plain(like: LocalRun) -> Callable[[], object]:
     return step
 
 
-def measure(steps: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def measure(
+    steps: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Seconds of each step; the first two rounds warm up and do not count."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(rounds + 2):
         for name, step in steps.items():
-            began = time.perf_counter()
+            began = clock()
             step()
             if number >= 2:
-                times[name].append(time.perf_counter() - began)
+                times[name].append(clock() - began)
     return times
 
 
@@ -103,14 +109,18 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=160, help="samples a step, of all clients together")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--cpu", action="store_true", help="CPU time, which other programs disturb little")
+    parser.add_argument("--against", default="plain PyTorch", help="the kind of step that ratios are to")
     parser.add_argument("--save", action="store_true", help=f"write {RESULTS.name}")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    if arguments.against not in ("plain PyTorch", *KINDS):
+        parser.error(f"--against must be plain PyTorch, or one of: {'; '.join(KINDS)}")
     runs = {name: run(arguments, overrides) for name, (overrides, _) in KINDS.items()}
     steps: dict[str, Callable[[], object]] = {"plain PyTorch": plain(runs["1 client, dense"])}
     steps |= {name: found.step for name, found in runs.items()}
-    times = measure(steps, arguments.rounds)
-    base = times["plain PyTorch"]
+    times = measure(steps, arguments.rounds, time.process_time if arguments.cpu else time.perf_counter)
+    base = times[arguments.against]
     figures = {}
     print(f"{'':32}{'ms a step':>10}{'ratio':>8}{'spread':>16}{'target':>8}")
     for name, found in times.items():
@@ -124,7 +134,7 @@ def main() -> None:
             "p10": low,
             "p90": high,
         }
-        goal = f"{target:8.2f}" if target else ""
+        goal = f"{target:8.2f}" if target and arguments.against == "plain PyTorch" else ""
         spread = f"{low:.2f} .. {high:.2f}"
         print(f"{name:32}{1e3 * statistics.median(found):10.1f}{ratio:8.3f}{spread:>16}{goal}")
     if arguments.save:

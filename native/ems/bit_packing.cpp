@@ -1,7 +1,7 @@
 // Bit packing: codes of a fixed width and sign bits as bit streams, from the least significant bit on.
-#include <cstring>
+#include <algorithm>
 
-#include "ems/ems.hpp"
+#include "ems/kernels.hpp"
 
 namespace cutlayer {
 
@@ -33,17 +33,22 @@ bool ems_unpack_bits(const uint8_t* in, size_t n, unsigned width, int64_t* out) 
 
 std::string ems_pack_signs(const float* x, const uint8_t* levels, size_t d, uint8_t mark) {
   std::string out;
-  uint32_t word = 0, filled = 0;
-  for (size_t i = 0; i < d; i = skip_zeros(levels, i + 1, d)) {
-    const uint32_t counts = levels[i] != 0 && levels[i] != mark;
-    word |= (uint32_t(x[i] < 0) & counts) << filled;
-    filled += counts;
-    if (filled == 8) {
-      out.push_back(char(word));
-      word = filled = 0;
+  uint64_t word = 0;
+  unsigned filled = 0;
+  for (size_t i = 0; i < d; i += 64) {
+    uint64_t negative;
+    const unsigned many = unsigned(__builtin_popcountll(
+        ems_kernels().sign_bits(x + i, levels + i, std::min<size_t>(64, d - i), mark, &negative)));
+    word |= negative << filled;
+    if (filled + many < 64) {
+      filled += many;
+      continue;
     }
+    for (unsigned b = 0; b < 8; ++b) out.push_back(char(word >> 8 * b));
+    word = filled ? negative >> (64 - filled) : 0;
+    filled = filled + many - 64;
   }
-  if (filled) out.push_back(char(word));
+  for (unsigned b = 0; b < filled; b += 8) out.push_back(char(word >> b));
   return out;
 }
 

@@ -61,10 +61,62 @@ class Histogram {
   std::mutex& adding_;
 };
 
+// Whether the planes of a sample are predicted in one go: shared weights, and every 64 elements are whole planes.
+bool in_one_go(const SectionShape& shape, const ContextModel& model) {
+  const size_t area = shape.height * shape.width;
+  return model.shared && 64 % area == 0 && shape.sample() % 64 == 0 && shape.d % shape.sample() == 0;
+}
+
+// Contexts and histogram of whole samples, with shared weights.
+void predict_samples(const uint8_t* levels, const SectionShape& shape, size_t first, size_t last,
+                     const ContextModel& model, uint8_t* out, Histogram& histogram) {
+  const size_t width = shape.width, area = shape.height * width, sample = shape.sample(), end = model.rows - 1;
+  SharedWeights shared{};
+  const auto add = [&](size_t back, int8_t weight) -> uint8_t* {
+    if (!weight) return nullptr;
+    shared.back[shared.terms] = back;
+    shared.pairs[shared.terms / 2] |= uint16_t(uint8_t(weight) << 8 * (shared.terms % 2));
+    return shared.there[shared.terms++];
+  };
+  // Left, above, above left, above right: rows up and columns to the left.
+  constexpr size_t up[4] = {0, 1, 1, 1};
+  constexpr int left[4] = {1, 0, 1, -1};
+  for (size_t t = 0; t < 4; ++t) {
+    if (shape.height <= up[t] || (left[t] && width == 1)) continue;
+    uint8_t* there = add(size_t(int(up[t] * width) + left[t]), model.weights[1 + t]);
+    for (size_t i = 0; there && i < 64; ++i) {
+      const int x = int(i % width) - left[t];
+      there[i] = i % area / width >= up[t] && x >= 0 && x < int(width) ? 255 : 0;
+    }
+  }
+  size_t before = 0;  // zeros in front of the first channel
+  for (size_t j = 0; j < model.parents; ++j)
+    // The last channel has all parents that there are.
+    if (const size_t back = model.distance[end * model.parents + j] * area) {
+      if (uint8_t* there = add(back, model.parent[end * model.parents + j])) std::memset(there, 255, 64);
+      before = std::max(before, back);
+    }
+  shared.terms += shared.terms % 2;  // the weight of a last term without a partner is 0
+  std::vector<int8_t> constants(sample);
+  for (size_t c = 0; c < shape.channels; ++c) std::memset(constants.data() + c * area, model.weights[5 * c], area);
+  std::vector<uint8_t> buffer(before + 64 + sample + kSlack);
+  uint8_t* at = buffer.data() + before + 64;
+  for (size_t s = first; s < last; ++s) {
+    const uint8_t* from = levels + s * sample;
+    if (model.level_shift)
+      for (size_t i = 0; i < sample; ++i) at[i] = uint8_t(from[i] >> model.level_shift);
+    else
+      std::memcpy(at, from, sample);
+    ems_kernels().predict_shared(at, sample, shared, constants.data(), model.prediction_shift, out + s * sample);
+    histogram.add(out + s * sample, from, sample);
+  }
+}
+
 // Contexts and histogram of whole samples.
 void predict_planes(const uint8_t* levels, const SectionShape& shape, size_t first, size_t last,
                     const ContextModel& model, uint8_t* out, Histogram& histogram) {
   const Predictor predict{model};
+  if (in_one_go(shape, model)) return predict_samples(levels, shape, first, last, model, out, histogram);
   if (unpadded(shape)) {
     for (size_t s = first; s < last; ++s) {
       const size_t start = s * shape.sample();

@@ -6,6 +6,7 @@
 
 #include "common/float16.hpp"
 #include "ems/dct.hpp"
+#include "ems/kernels.hpp"
 #include "ems/rate_control.hpp"
 
 namespace cutlayer {
@@ -44,9 +45,9 @@ struct Transformed {
 
   explicit Transformed(const SectionTask& task) : task(task) {
     const SectionShape& shape = task.shape;
-    const auto range = std::minmax_element(task.x, task.x + shape.d);
-    lowest = *range.first + 0.0f;  // -0 becomes 0
-    highest = *range.second + 0.0f;
+    ems_kernels().range(task.x, shape.d, &lowest, &highest);
+    lowest += 0.0f;  // -0 becomes 0
+    highest += 0.0f;
     const double largest = std::max(std::fabs(double(lowest)), std::fabs(double(highest)));
     rotation = channel_rotation(task.x, shape, largest > 0 ? largest : 1.0);
     const size_t channels = shape.channels;
@@ -177,13 +178,13 @@ Encoded with_header(const Transformed& t, const Encoded& inner) {
 
 Encoded encode_dct_section(const SectionTask& task, int64_t budget, double error) {
   const bool by_rate = budget >= 0;
+  const int64_t left = budget - int64_t(9 + 2 * task.shape.channels * task.shape.channels) - 5;
+  if (by_rate && left <= 0) return {};
   const Transformed t(task);
   const size_t d = t.inner.d;
-  const int64_t left = budget - int64_t(9 + 2 * t.rotation.size()) - 5;
   double bound = 0, first_step;
   size_t tops = std::max<size_t>(1, d / kTopShare);
   if (by_rate) {
-    if (left <= 0) return {};
     // The search begins at the step that leaves about one nonzero coefficient for every four bits.
     std::vector<float> some;
     for (size_t i = 0; i < d; i += std::max<size_t>(1, d >> 16) | 1) some.push_back(std::fabs(t.y.data()[i]));

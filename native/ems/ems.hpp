@@ -48,6 +48,7 @@ struct ContextModel {
   const uint8_t* distance;  // rows x parents: channels back; 0 for no parent
   const int8_t* parent;     // rows x parents: weights
   unsigned level_shift, prediction_shift;
+  bool shared = false;      // all rows have the same weights and parents, but for the constant
 };
 
 // The positions that a least-squares fit uses: every `stride`-th sample, every `thin`-th counted row and column.

@@ -84,6 +84,15 @@ struct Tile {
   uint8_t contexts[kTile][kLanes], levels[kTile][kLanes];
 };
 
+// Planes whose elements all have the same weights. Planes are powers of two, of at most 64 elements, so that masks and
+// offsets of neighbours are the same for every 64 elements.
+struct SharedWeights {
+  size_t terms;          // neighbours and parents that have a weight, and one more without if they are odd
+  size_t back[8];        // how many elements before its own each of them is
+  uint16_t pairs[4];     // their weights, two in a word
+  uint8_t there[8][64];  // 255 where an element has this neighbour, else 0
+};
+
 struct EmsKernels {
   void (*levels)(const float* x, size_t n, float scale, unsigned n_levels, float mark_from, uint8_t* out);
   // Levels by stochastic rounding, with a random word for each element. Levels from n_levels on get the mark, n_levels.
@@ -94,9 +103,16 @@ struct EmsKernels {
   // Dot products of five rows with one. Integers below 32, n < 2^22.
   void (*dots5)(const uint8_t* a, const uint8_t* b, size_t n, uint32_t* out);
   double (*energy)(const float* x, size_t n);
-  // A dot product of integers, exact in any order.
-  double (*dot)(const double* a, const double* b, size_t n);
+  // Dot products of four rows, `stride` apart, with b. Of integers, so exact in any order.
+  void (*dot4)(const double* a, size_t stride, const double* b, size_t n, double* out);
+  // Rotates the plane of two rows: p and q become c p - s q and s p + c q.
+  void (*plane_rotation)(double* p, double* q, size_t n, double c, double s);
+  // The smallest and the largest of n numbers.
+  void (*range)(const float* x, size_t n, float* lowest, float* highest);
   size_t (*count)(const uint8_t* p, size_t n, uint8_t value);
+  // Of up to 64 elements: which are coded with a sign, that is, neither 0 nor the mark; and which of these are negative, one
+  // bit each without gaps.
+  uint64_t (*sign_bits)(const float* x, const uint8_t* levels, size_t n, uint8_t mark, uint64_t* negative);
   // n predictions from padded levels; `up` is the pitch. Up to kSlack more are read and written.
   void (*predict)(const uint8_t* at, size_t n, size_t up, const int8_t* weights, size_t parents,
                   const uint8_t* const* parent_at, const int8_t* parent, unsigned prediction_shift, uint8_t* out);
@@ -104,6 +120,9 @@ struct EmsKernels {
   void (*predict_plane)(const uint8_t* plane, size_t area, size_t width, const int8_t* weights, size_t parents,
                         const uint8_t* const* parent_at, const int8_t* parent, unsigned level_shift,
                         unsigned prediction_shift, uint8_t* out);
+  // n predictions, a multiple of 64, from levels without padding, and a constant for each.
+  void (*predict_shared)(const uint8_t* levels, size_t n, const SharedWeights& shared, const int8_t* constants,
+                         unsigned prediction_shift, uint8_t* out);
   // Adds to the histograms of (prediction, level) pairs.
   void (*count_pairs)(const uint8_t* predicted, const uint8_t* levels, size_t n, size_t symbols, uint32_t* bins);
   // Elements from planes, by activity and level; elements from levels alone. Elements are never padded.

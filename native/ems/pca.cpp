@@ -29,20 +29,16 @@ void rotate_pairs(Matrix& a, Matrix& vectors, size_t n, const std::vector<size_t
     cosine[i] = 1 / std::sqrt(t * t + 1);
     sine[i] = t * cosine[i];
   }
-  const auto rotate = [&](double* rows, size_t row, size_t step) {
+  for (double* rows : {vectors.data(), a.data()})
+    for (size_t i = 0; i < pairs; ++i)
+      ems_kernels().plane_rotation(rows + order[i] * n, rows + order[n - 1 - i] * n, n, cosine[i], sine[i]);
+  for (double* row = a.data(); row < a.data() + n * n; row += n)  // and the columns
     for (size_t i = 0; i < pairs; ++i) {
-      double *p = rows + order[i] * row, *q = rows + order[n - 1 - i] * row;
-      const double c = cosine[i], s = sine[i];
-      for (size_t j = 0; j < n; ++j) {
-        const double left = p[j * step], right = q[j * step];
-        p[j * step] = c * left - s * right;
-        q[j * step] = s * left + c * right;
-      }
+      double &p = row[order[i]], &q = row[order[n - 1 - i]];
+      const double left = p, right = q, c = cosine[i], s = sine[i];
+      p = c * left - s * right;
+      q = s * left + c * right;
     }
-  };
-  rotate(vectors.data(), n, 1);
-  rotate(a.data(), n, 1);
-  rotate(a.data(), 1, n);
 }
 
 // Approximate eigenvectors of a symmetric matrix as rows, by falling eigenvalue: the cyclic Jacobi method.
@@ -85,7 +81,8 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
   const double scale = 32767.0 / largest;
   // The elements, and three times the differences from the right and from the lower neighbour: integers below 2^18,
   // exact in float, whose products are summed exactly in double.
-  std::vector<double> features(channels * 3 * n);
+  const size_t padded = (channels + 3) / 4 * 4;  // four channels at a time; those beyond the last are 0
+  std::vector<double> features(padded * 3 * n);
   for (size_t c = 0; c < channels; ++c) {
     double* to = features.data() + c * 3 * n;
     for (size_t s = 0; s < samples; ++s) {
@@ -100,16 +97,18 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
       }
     }
   }
-  Matrix covariance(channels * channels);
-  constexpr size_t kPart = 512;  // of all channels, so that these stay in the cache
+  Matrix wide(channels * padded), covariance(channels * channels);
+  constexpr size_t kPart = 128;  // of all channels, so that these stay in the cache
   for (size_t k = 0; k < 3 * n; k += kPart)
     for (size_t i = 0; i < channels; ++i)
-      for (size_t j = 0; j <= i; ++j) {
-        const double *a = features.data() + i * 3 * n + k, *b = features.data() + j * 3 * n + k;
-        covariance[i * channels + j] += ems_kernels().dot(a, b, std::min(kPart, 3 * n - k));
+      for (size_t j = 0; j <= i; j += 4) {
+        double found[4];
+        const double *a = features.data() + j * 3 * n + k, *b = features.data() + i * 3 * n + k;
+        ems_kernels().dot4(a, 3 * n, b, std::min(kPart, 3 * n - k), found);
+        for (size_t r = 0; r < 4; ++r) wide[i * padded + j + r] += found[r];
       }
   for (size_t i = 0; i < channels; ++i)
-    for (size_t j = 0; j < i; ++j) covariance[j * channels + i] = covariance[i * channels + j];
+    for (size_t j = 0; j <= i; ++j) covariance[j * channels + i] = covariance[i * channels + j] = wide[i * padded + j];
   const Matrix axes = eigenvectors(covariance, channels);
   std::vector<int16_t> found(channels * channels);
   for (size_t i = 0; i < found.size(); ++i)

@@ -9,7 +9,7 @@ namespace cutlayer {
 ContextModel OwnModel::view(unsigned n_levels) const {
   const unsigned level_shift = unsigned(std::max(0, int(bit_length(n_levels)) - 5));
   const unsigned prediction_shift = unsigned(std::max(0, int(bit_length(32 * (n_levels >> level_shift))) - 7));
-  return {rows, parents, weights.data(), distance.data(), parent.data(), level_shift, prediction_shift};
+  return {rows, parents, weights.data(), distance.data(), parent.data(), level_shift, prediction_shift, shared};
 }
 
 void OwnTables::number_classes() {

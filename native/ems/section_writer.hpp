@@ -47,6 +47,7 @@ class SectionWriter {
   const SectionTask& task() const { return task_; }
 
  protected:
+  static double clamped(double step);
   float scale(double step) const { return float(64 / step); }
   unsigned levels_up_to_topmin(double step) const;
   size_t activities(unsigned n_levels) const;

@@ -18,6 +18,7 @@ from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.entropy.tokens.section import encode_tokens
 from cutlayer.codecs.entropy.tokens.transform import Target
+from cutlayer.codecs.entropy.transform_choice import TransformChoice
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count
@@ -140,10 +141,7 @@ class EntropyCodedMask(Codec):
     def write(self, x: Tensor, writer: Writer) -> bytes:
         """See `Codec.write`."""
         shape = section_shape(writer.source.shape, x.shape[0])
-        k = kept(self.ratio, x.shape[1])
-        if self.bpe:  # top values take at most an eighth of the budget
-            k = max(1, min(k, int(self.bpe * shape.d / 128)))
-        parts, levels, signed = self._sections(x, writer, shape, k)
+        parts, levels, signed = self._sections(x, writer, shape)
         decided = _decided(self.ratio, levels, self.rounding, self.values, self.scope)
         opened, offset = writer.open(decided, sum(map(len, parts)), signed=signed)
         for part in parts:
@@ -151,11 +149,15 @@ class EntropyCodedMask(Codec):
             offset += len(part)
         return writer.close(opened)
 
-    def _sections(
-        self, x: Tensor, writer: Writer, shape: SectionShape, k: int
-    ) -> tuple[list[bytes], int, bool]:
+    def _tops(self, d: int) -> int:
+        """The number of top values of d elements."""
+        k = kept(self.ratio, d)
+        # They take at most an eighth of a budget.
+        return max(1, min(k, int(self.bpe * d / 128))) if self.bpe else k
+
+    def _sections(self, x: Tensor, writer: Writer, shape: SectionShape) -> tuple[list[bytes], int, bool]:
         """All sections, the largest number of levels of any, and whether there are negative values."""
-        top: Any = writer.kernels.select_top(x, k)
+        top: Any = writer.kernels.select_top(x, self._tops(shape.d))
         accept(top.largest, writer, VALUE_DTYPES[0 if self._stochastic else self._values])
         signed = bool(top.negative)
         header = _header_size(writer.source.shape)
@@ -203,22 +205,27 @@ class EntropyCodedMask(Codec):
         self, x: Tensor, top: Any, row: int, signed: bool, shape: SectionShape, budget: int, kernels: Kernels
     ) -> Encoded:
         """A section of DCT coefficients where these are wanted or better, else one of elements."""
-        found = self._dct(x[row], shape, budget, kernels)
-        if found is not None and self.transform == "dct":
-            return found
-        plain = self._plain(x, top, range(row, row + 1), signed, shape, budget, kernels)
-        if found is None:
-            return plain
-        if self.error:  # the smaller section
-            return min(plain, found, key=lambda encoded: len(encoded[0]))
-        how = (x[row], shape, self._values, signed, kernels)  # with a rate, the one of less error
-        return min(plain, found, key=lambda encoded: squared_error(encoded, *how))
 
-    def _dct(self, x: Tensor, shape: SectionShape, budget: int, kernels: Kernels) -> Encoded | None:
-        """A section of DCT coefficients; None if the transform is off, or not possible."""
-        if self.transform == "none" or not dct_applies(shape):
-            return None
-        return kernels.ems_encode_dct(x, shape, self._values, budget if self.bpe else None, self.error)
+        def elements(some: Tensor, of: SectionShape, size: int) -> Encoded:
+            if of == shape:
+                return self._plain(x, top, range(row, row + 1), signed, shape, size, kernels)
+            few = some.reshape(1, -1)
+            return self._plain(
+                few, kernels.select_top(few, self._tops(of.d)), range(1), signed, of, size, kernels
+            )
+
+        def coefficients(some: Tensor, of: SectionShape, size: int) -> Encoded | None:
+            return kernels.ems_encode_dct(some, of, self._values, size if self.bpe else None, self.error)
+
+        def lost(encoded: Encoded, some: Tensor, of: SectionShape) -> float:
+            return squared_error(encoded, some, of, self._values, signed, kernels)
+
+        if not dct_applies(shape) or self.transform == "none":
+            return elements(x[row], shape, budget)
+        if self.transform == "dct":
+            return coefficients(x[row], shape, budget) or elements(x[row], shape, budget)
+        choice = TransformChoice(elements, coefficients, lost if self.bpe else None)
+        return choice.encode(x[row], shape, budget)
 
     def _plain(
         self,

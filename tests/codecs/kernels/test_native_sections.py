@@ -18,7 +18,9 @@ def maps(samples: int, signed: bool = False, channels: int = 8, side: int = 32) 
     return x if signed else x.relu()
 
 
-@pytest.mark.parametrize("spec", ["ems:bpe=1.0", "ems:bpe=5.0", "ems:error=0.05"])
+@pytest.mark.parametrize(
+    "spec", ["ems:bpe=1.0", "ems:bpe=5.0", "ems:error=0.05", "ems:error=0.05,transform=dct"]
+)
 @pytest.mark.parametrize("samples", SAMPLES)
 def test_every_instruction_set_gives_the_same(samples: int, spec: str) -> None:
     from cutlayer import _native
@@ -49,6 +51,10 @@ def test_every_instruction_set_gives_the_same(samples: int, spec: str) -> None:
         ("ems:levels=30,scope=sample", (3, 40)),
         ("ems:bpe=2.0,transform=auto", (3, 3, 17, 8)),
         ("ems:error=0.02,transform=dct,values=float32", (2, 5, 9, 16)),
+        # Blocks in planes of powers of two, whose predictions are made many planes at a time.
+        ("ems:error=0.0004,transform=dct,values=float32", (2, 2, 32, 32)),
+        ("ems:bpe=4.0,transform=dct", (5, 3, 16, 16)),
+        ("ems:bpe=6.0,transform=dct", (20, 3, 8, 8)),
     ],
 )
 @pytest.mark.parametrize("kind", ["signed", "relu", "ties", "zeros"])
