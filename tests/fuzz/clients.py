@@ -9,7 +9,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from google.protobuf.message import DecodeError
 from packets import Damaged, opened, sealed  # type: ignore[import-not-found]
 
 from cutlayer.client.split_client import SplitClient
@@ -117,7 +116,7 @@ class Clients(threading.Thread):
         for data in packets if honest else []:
             try:
                 up = opened(data)
-            except (DecodeError, MessageError):
+            except MessageError:
                 # gRPC ends a stream that cannot be read. The client comes back and sends it again.
                 up = opened(sealed(sent + 1, cursor, honest))
             with self.transport.lock:

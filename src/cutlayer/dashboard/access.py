@@ -56,7 +56,7 @@ class Access:
 
     @staticmethod
     def own_page(headers: Mapping[str, str]) -> bool:
-        """Whether the page itself asks, or no browser: another site's page could hold all places for viewers."""
+        """Whether the page itself asks, or no browser. Another site's page could take all viewers' places."""
         return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
 
     def may_read(self, headers: Mapping[str, str]) -> bool:

@@ -173,6 +173,8 @@ class Connection:
                 error = NetworkError(f"{self._target}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
+            except Exception as found:  # gRPC has many; whatever it is, nobody may wait for ever
+                error = NetworkError(f"{self._target}: the connection broke ({type(found).__name__})")
             if self._over:
                 continue
             # Where it was sent may be an address of the past. Whoever it was told to call knows better.
@@ -346,6 +348,8 @@ def _said(down: Any) -> Any:
     """What was read, if it is not the end."""
     if down is grpc.aio.EOF:
         raise _BrokenError(_HUNG_UP)
+    if down is None:  # gRPC's word for what the deserializer did not like
+        raise _BrokenError("the server sent bytes that are no message")
     return down
 
 
