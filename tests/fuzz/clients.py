@@ -47,25 +47,22 @@ class Clients(threading.Thread):
         self.over = threading.Event()
         self._clients: dict[int, tuple[Any, SplitClient, int, int]] = {}
 
-    def come(self, number: int) -> None:
-        """A client connects, begins anew, and has its data."""
+    def come(self, number: int, change: Callable[[Any], Any] = lambda ready: ready) -> None:
+        """A client connects, begins anew, and has its data, of which it says what `change` makes of it."""
         hello = SimpleNamespace(incarnation=secrets.token_bytes(16), attempt=1, era="", received=0)
         with self.transport.lock:
             self.transport.greet(number, hello, Stream(lambda function: None))
-            self.transport.prepared(number, self.ready(number))
+            self.transport.prepared(number, change(self.ready(number)))
 
     def _come_late(self, number: int) -> None:
         """A client comes to a run that has begun: with lies, which are refused, and then as it should."""
         for change in self.lies_of_data:
-            honest, self.ready = self.ready, lambda number, change=change: change(self.ready(number))
             try:
-                self.come(number)
+                self.come(number, change)
                 raise AssertionError("a lie about data was believed")
             except CutlayerError:
                 with self.transport.lock:
                     self.transport.lost(number, self.transport.peers[number].stream)  # type: ignore[arg-type]
-            finally:
-                self.ready = honest
         self.come(number)
 
     def run(self) -> None:
