@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -81,7 +82,10 @@ def command(*words: object, **options: Any) -> subprocess.Popen[str]:
 
 def peak(pid: int) -> float:
     """The most memory that a process ever had, in MiB."""
-    status = Path(f"/proc/{pid}/status").read_text()
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
     found = re.search(r"VmHWM:\s+(\d+)", status)
     return int(found[1]) / 1024 if found else 0.0  # it has just ended
 
@@ -122,11 +126,14 @@ def measure(attack: Attack) -> float:
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         join = ["join", f"127.0.0.1:{port}", "--data", "digits", "--whole"]
         honest = [command(*join, "--as", number, **quiet) for number in (0, 1)]
-        third(port, attack)
+        # Meanwhile, and not behind it: a server that has said goodbye may be gone at once.
+        attacker = threading.Thread(target=third, args=(port, attack), daemon=True)
+        attacker.start()
         most = 0.0
         while server.poll() is None:
             most = max(most, peak(server.pid))
-            time.sleep(0.01)
+            time.sleep(0.02)
+        attacker.join(60)
         assert server.returncode == 0, output.read_text()
         assert [client.wait(60) for client in honest] == [0, 0]
     return most

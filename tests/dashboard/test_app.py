@@ -87,6 +87,13 @@ def test_a_foreign_name_that_points_to_loopback_gets_nothing(run: Path, host: st
     assert ask(Live(Watcher(run)), "/", access=beyond, host=host)[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("site", "code"), [("same-origin", 200), ("none", 200), ("cross-site", 403), ("same-site", 403)]
+)
+def test_a_page_of_another_site_gets_no_data_and_no_place(run: Path, site: str, code: int) -> None:
+    assert ask(Live(Watcher(run)), "/api/state", **{"sec-fetch-site": site})[0] == code
+
+
 @pytest.mark.parametrize("path", ["/api/state", "/api/stream"])
 def test_data_are_for_those_who_have_a_token(run: Path, path: str) -> None:
     access = Access("0.0.0.0:8080", Tokens({"ann": digest("secret")}))

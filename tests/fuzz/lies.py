@@ -12,6 +12,9 @@ import torch
 
 from cutlayer.codecs import codec, decode
 from cutlayer.codecs.frame import CHECKED_FROM
+from cutlayer.codecs.tensor_set.frame_set import is_set, join_frames, split_frames
+from cutlayer.codecs.tensor_set.integers import encode_integers
+from cutlayer.errors import FrameError
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.messages.base import Message, layout_of, pack
 from cutlayer.wire.messages.types import (
@@ -77,29 +80,104 @@ def _state(rng: random.Random, body: bytes) -> bytes:
     return to_bytes(state)
 
 
+def _is_frame(body: bytes) -> bool:
+    try:
+        decode(body)
+    except FrameError:
+        return False
+    return True
+
+
+def _frame(rng: random.Random, body: bytes) -> bytes:
+    """A frame of another tensor than this one, or none."""
+    if not decode(body).is_floating_point():
+        most = 1 << 52
+        return rng.choice(
+            [
+                lambda: encode_integers(torch.full((len(decode(body)),), most)),
+                lambda: encode_integers(decode(body).long() + most),
+                lambda: DENSE.encode(decode(body).float() + 0.5),
+                lambda: body[: len(body) // 2],
+            ]
+        )()
+    return rng.choice(
+        [
+            lambda: _tensor(body, lambda t: torch.cat([t, t])),
+            lambda: _tensor(body, lambda t: t[:1].contiguous()),
+            lambda: _tensor(body, lambda t: t.to(torch.float64)),
+            lambda: _tensor(body, lambda t: t.reshape(1, -1)),
+            lambda: _tensor(body, lambda t: torch.full_like(t, 3e38)),
+            lambda: _not_finite(body, b"\0\0\xc0\x7f"),
+            lambda: _not_finite(body, b"\0\0\x80\x7f"),
+            lambda: body[: len(body) // 2],
+            lambda: encode_integers(torch.zeros(1, dtype=torch.int64).expand(1 << 24)),
+            lambda: b"",
+        ]
+    )()
+
+
+def _set(rng: random.Random, body: bytes) -> bytes:
+    """A set of other frames than these, under other names, or none."""
+    frames = {name: bytes(frame) for name, frame in split_frames(body).items()}
+    name = rng.choice(list(frames))
+    others = {own: frame for own, frame in frames.items() if own != name}
+    cut = rng.randrange(1, 40)
+    return rng.choice(
+        [
+            lambda: join_frames({**frames, name: _frame(rng, frames[name])}),
+            lambda: join_frames({**frames, name: _frame(rng, frames[name])}),
+            lambda: join_frames(others) if others else b"",
+            lambda: join_frames({**others, "another": frames[name]}),
+            lambda: join_frames({**frames, "more": frames[name]}),
+            lambda: join_frames(dict(reversed(frames.items()))) if others else body[:-1],
+            lambda: frames[name],
+            lambda: body[:cut],
+            lambda: body[:5] + b"\xff" + body[6:],
+        ]
+    )()
+
+
+def lies_of_data(rng: random.Random) -> list[Callable[[Any], Any]]:
+    """Changes of what a client says of its data, none of which can be believed."""
+
+    def changed(**values: Any) -> Callable[[Any], Any]:
+        def change(ready: Any) -> Any:
+            for name, value in values.items():
+                if isinstance(value, list):
+                    getattr(ready, name)[:] = value
+                else:
+                    setattr(ready, name, value)
+            return ready
+
+        return change
+
+    kinds = [
+        changed(samples=0),
+        changed(samples=(1 << 31) - 1),
+        changed(test_samples=(1 << 31) - 1),
+        changed(classes=3),
+        changed(shape=[1, 1 << 20, 1 << 20]),
+        changed(shape=[]),
+        changed(std=[0.0]),
+        changed(mean=[float("nan")]),
+        changed(augment="anything"),
+        changed(class_names=["a"] * 10),
+        changed(size=1 << 20),
+    ]
+    return rng.sample(kinds, rng.randrange(3))
+
+
 def lie(rng: random.Random, message: Message) -> bytes:
     """The bytes of an answer, with something wrong that only its meaning shows."""
     joined = b"".join
     if isinstance(message, (Smashed, Gradient)):
-        body = message.body
-        changed = rng.choice(
-            [
-                lambda: _tensor(body, lambda t: t[..., :1].contiguous()),
-                lambda: _tensor(body, lambda t: torch.cat([t, t])),
-                lambda: _tensor(body, lambda t: t.to(torch.float64)),
-                lambda: _tensor(body, lambda t: t.reshape(-1)),
-                lambda: _tensor(body, lambda t: torch.full_like(t, 3e38)),
-                lambda: _not_finite(body, b"\0\0\xc0\x7f"),
-                lambda: _not_finite(body, b"\0\0\x80\x7f"),
-                lambda: body[: len(body) // 2],
-                lambda: b"",
-            ]
-        )()
+        changed = (_set if is_set(message.body) else _frame)(rng, message.body)
         return joined(pack(type(message)(message.number, changed)))
     if isinstance(message, Labels):
-        count, body = rng.choice(
-            [(0, b""), (1 << 31, message.body), (message.count, b"\xff" * len(message.body))]
-        )
+        choices = [(0, b""), (1 << 31, message.body), (message.count, b"\xff" * len(message.body))]
+        if _is_frame(message.body):  # targets that are floats
+            choices += [(message.count, _frame(rng, message.body)) for _ in range(3)]
+        count, body = rng.choice(choices)
         return joined(pack(Labels(message.number, body, count)))
     if isinstance(message, Report):
         bad = rng.choice([float("nan"), float("inf"), -1.0, 3e38])

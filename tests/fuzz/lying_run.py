@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import copy
 import random
-import secrets
-import threading
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
-from lies import mutate  # type: ignore[import-not-found]
+from clients import COMPUTING, Clients  # type: ignore[import-not-found]
+from lies import lies_of_data, mutate  # type: ignore[import-not-found]
+from packets import damage  # type: ignore[import-not-found]
 
 from cutlayer.client.build import build_client
 from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config, load
 from cutlayer.data.federated import FederatedData
-from cutlayer.errors import MessageError
+from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.build import make_client, prepare_data, prepare_model
 from cutlayer.protocol.handshake import data_spec_of, describe, settings_for_clients
@@ -28,10 +28,7 @@ from cutlayer.split.part import Part
 from cutlayer.split.state import server_state
 from cutlayer.training.build import build_trainer
 from cutlayer.training.serve import remote_server
-from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
-from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.policy import Policy
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
@@ -45,6 +42,12 @@ MODES: dict[str, list[str]] = {
     "sync 2": ["train.sync=2"],
     "async": ["train.mode=async", "train.buffer=2"],
     "feedback": ["codec.sync=qu:bits=8"],
+    "sampled": ["train.clients_per_step=2"],
+    "sampled, sync 2": ["train.clients_per_step=2", "train.sync=2"],
+    "elastic": ["train.clients_per_step=3"],
+    "several": ["model.name=several_nets:Branches", "model.cut=right"],
+    "several, fused": ["model.name=several_nets:Masked", "model.cut=first", "train.server_batching=fused"],
+    "regression": ["data.target=price", "model.name=mlp", "model.width=4", "model.cut=shallow"],
     "language": [
         *(
             "data.context=8",
@@ -56,11 +59,10 @@ MODES: dict[str, list[str]] = {
         "train.mode=u-shaped",
     ],
 }
-NEVER = 1 << 30
 #: Seconds in which an honest client answers, also on a busy machine; and in which a sequence ends.
 DEADLINE, PATIENCE = 10.0, 120.0
-#: Models are built and clients compute one at a time: PyTorch's generator and torch.fx belong to the process.
-COMPUTING = threading.Lock()
+# Models whose cuts carry several tensors are there.
+sys.path.append(str(Path(__file__).parents[1]))
 
 
 def settings(mode: str, folder: Path) -> Config:
@@ -76,6 +78,14 @@ def settings(mode: str, folder: Path) -> Config:
         "train.checkpoint_every=1",
         "codec.up=qu:bits=8",
     ]
+    if mode.startswith("several"):
+        common.remove("model.width=2")
+    if mode == "regression":
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        table = folder.parent / "houses.csv"
+        rows = [f"{i % 7},{i * i % 11},{(i % 7) * 2 + i * i % 11}" for i in range(60)]
+        table.write_text("\n".join(["a,b,price", *rows]) + "\n")
+        common.append(f"data.source={table}")
     if mode == "language":
         folder.parent.mkdir(parents=True, exist_ok=True)
         text = folder.parent / "book.txt"
@@ -97,84 +107,6 @@ class Notes:
         return lambda *args, **kwargs: None
 
 
-class Clients(threading.Thread):
-    """All clients of a sequence, on a thread of their own, behind the server's real conversations."""
-
-    def __init__(
-        self, transport: GrpcTransport, make: Callable[[int], SplitClient], ready: Callable[[int], Any]
-    ) -> None:
-        super().__init__(daemon=True)
-        self.transport, self.make, self.ready = transport, make, ready
-        self.liar = 2
-        self.lie: Callable[[list[Message]], list[bytes] | None] | None = None
-        self.lie_at = NEVER
-        self.lied_in = ""
-        self.answered = 0
-        self.error: BaseException | None = None
-        self.over = threading.Event()
-        self._clients: dict[int, tuple[Any, SplitClient, int, int]] = {}
-
-    def come(self, number: int) -> None:
-        """A client connects, begins anew, and has its data."""
-        hello = SimpleNamespace(incarnation=secrets.token_bytes(16), attempt=1, era="", received=0)
-        with self.transport.lock:
-            self.transport.greet(number, hello, Stream(lambda function: None))
-            self.transport.prepared(number, self.ready(number))
-
-    def run(self) -> None:
-        try:
-            while not self.over.is_set():
-                if not any(self._serve(number) for number in range(self.transport.clients)):
-                    time.sleep(0.0005)
-        except BaseException as error:  # the harness itself broke: the sequence has failed
-            self.error = error
-
-    def _serve(self, number: int) -> bool:
-        with self.transport.lock:
-            peer = self.transport.peers[number]
-            conversation, stream = peer.conversation, peer.stream
-        if stream is None and self.transport.patient:
-            # Whoever was sent away, or has to come again: an honest process comes in its place.
-            self.lie_at = NEVER if number == self.liar else self.lie_at
-            self.come(number)
-            return True
-        if conversation is None:
-            return False
-        held = self._clients.get(number)
-        if held is None or held[0] is not conversation:
-            held = (conversation, self.make(number), 0, 0)
-        _, client, cursor, sent = held
-        found = next(iter(conversation.batch(cursor, several=False)), None)
-        if found is None:
-            self._clients[number] = (conversation, client, cursor, sent)
-            return False
-        cursor, parts = found.number, found.parts
-        with COMPUTING:
-            answers = list(client.handle(unpack(b"".join(parts))))
-        out = [b"".join(pack(answer)) for answer in answers]
-        if answers and number == self.liar:
-            self.answered += 1
-            if self.answered > self.lie_at and self.lie is not None:
-                changed = self.lie(answers)
-                if changed is not None:
-                    self.lied_in, self.lie = type(answers[0]).__name__, None
-                    out = changed
-        for data in out:
-            sent += 1
-            with self.transport.lock:
-                try:
-                    message = conversation.accept(sent, cursor, memoryview(data))
-                    if message is not None and peer.conversation is conversation:
-                        self.transport.arrived(number, message)
-                except MessageError as error:
-                    if peer.conversation is conversation:
-                        self.transport.expel(number, str(error))
-        with self.transport.lock:
-            conversation.confirm(cursor)
-        self._clients[number] = (conversation, client, cursor, sent)
-        return True
-
-
 class Bench:
     """Data and weights of undisturbed runs, made once for each mode."""
 
@@ -194,7 +126,8 @@ class Bench:
     def parts(self, mode: str) -> tuple[Part, ...]:
         """A model as a client of the mode gets it."""
         if mode not in self._parts:
-            self._parts[mode] = prepare_model(settings(mode, self.folder / "data"), self.data(mode).train)[1]
+            config = settings(mode, self.folder / "data")
+            self._parts[mode] = prepare_model(config, self.data(mode).train, ANY_MODEL)[1]
         return copy.deepcopy(self._parts[mode])
 
     def expected(self, mode: str, without: int | None = None) -> dict[str, torch.Tensor]:
@@ -215,10 +148,12 @@ class Bench:
         config = settings(mode, self.folder / str(self._count))
         data, notes = self.data(mode), Notes()
         end = time.monotonic() + PATIENCE  # a run that waits for ever ends in KeyboardInterrupt
+        elastic = mode == "elastic" and straggler == "drop"
+        fits = Fits(config, elastic=elastic)
         transport = GrpcTransport(
             3,
-            Policy(straggler, deadline=DEADLINE, quorum=1),
-            check=Fits(config),
+            Policy(straggler, deadline=DEADLINE, quorum=1, elastic=elastic),
+            check=fits,
             note=notes.note,  # type: ignore[arg-type]
             interrupted=lambda: time.monotonic() > end,
         )
@@ -230,16 +165,26 @@ class Bench:
 
         def make_server() -> SplitServer:
             with COMPUTING:
-                return remote_server(config, transport, ready, data_spec_of(ready))
+                return remote_server(config, transport, ready, spec)
 
         clients = Clients(transport, make, lambda number: describe(data, number, offered))
         if rng is not None:
             clients.liar = rng.choice([0, 2])  # the first one is the evaluator
             clients.lie_at = rng.randrange(8)
-            clients.lie = lambda answers: mutate(rng, answers, silent=straggler == "drop")
+            clients.lie = lambda answers: (
+                damage(rng, answers)
+                if rng.random() < 0.25
+                else mutate(rng, answers, silent=straggler == "drop")
+            )
+        if elastic and without is None:
+            clients.late = 2
+            clients.lies_of_data = [] if rng is None else lies_of_data(rng)
         for number in range(3):
-            clients.come(number)
-        ready = transport.assemble()
+            if number != clients.late:
+                clients.come(number)
+        ready = transport.assemble(None if clients.late is None else 2)
+        spec = data_spec_of(ready)
+        fits.settle(spec)
         trainer = build_trainer(config, make_server, notes)  # type: ignore[arg-type]
         if without is not None:
             clients.liar, clients.lie_at, clients.lie = without, 0, lambda answers: [b""]
@@ -268,8 +213,8 @@ class Bench:
         for name, tensor in weights.items():
             assert bool(torch.isfinite(tensor.float()).all()), f"seed {seed}: {name} is not finite"
         lied = bool(clients.lied_in)
-        if mode == "async":
-            pass  # which answer comes first decides, and the network decides which does
+        if mode == "async" or (mode == "elastic" and straggler == "drop"):
+            pass  # which answer or client comes first decides, and the network decides which does
         elif straggler == "wait":
             same(weights, self.expected(mode), seed)
         elif lied and clients.answered == 1 and out:

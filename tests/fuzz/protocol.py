@@ -15,6 +15,9 @@ only the sockets are left out, which have tests of their own. What must hold:
   weights are those of an undisturbed run, to the bit (not in mode `async`: the order of arrivals counts).
 - A client that a lying server sends anything raises a CutlayerError and nothing else.
 - An aggregator that a lying client sends anything raises a CutlayerError and nothing else.
+- A `RemoteServer` goes on: an honest client's request is answered to the bit as before. A client's own loop
+  that a lying server answers raises a CutlayerError and nothing else.
+- No server can send a client's token on, in plain text, to a host that its user did not give.
 """
 
 from __future__ import annotations
@@ -37,6 +40,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from lies import DENSE, foreign, lie  # type: ignore[import-not-found]
 from lying_run import MODES, Bench, settings  # type: ignore[import-not-found]
+from remote_loop import (  # type: ignore[import-not-found]
+    against_connected_client,
+    against_remote_server,
+    sent_on,
+)
 
 from cutlayer.aggregation.robust import MeanRule
 from cutlayer.aggregation.service import AggregatorService
@@ -116,6 +124,26 @@ def against_aggregator(bench: Bench, seed: int) -> str:
     return "aggregator"
 
 
+def against_server(bench: Bench, seed: int) -> str:
+    """A client that sends a server anything, once in a run."""
+    return str(bench.check(seed))
+
+
+#: Half of all sequences are runs.
+ROLES: tuple[Callable[[Bench, int], str], ...] = (
+    against_server,
+    against_client,
+    against_server,
+    against_aggregator,
+    against_server,
+    lambda bench, seed: str(against_remote_server(seed)),
+    against_server,
+    lambda bench, seed: str(against_connected_client(seed)),
+    against_server,
+    lambda bench, seed: str(sent_on(seed)),
+)
+
+
 def run(sequences: int, seed: int, tell: Callable[[str], None] = lambda text: None) -> Counter[str]:
     """All sequences of a seed. How many there were of each kind."""
     torch.set_num_threads(1)
@@ -125,13 +153,7 @@ def run(sequences: int, seed: int, tell: Callable[[str], None] = lambda text: No
         began = time.monotonic()
         for number in range(sequences):
             own = seed * 1_000_003 + number
-            role = number % 5
-            if role == 3:
-                counts[against_client(bench, own)] += 1
-            elif role == 4:
-                counts[against_aggregator(bench, own)] += 1
-            else:
-                counts[bench.check(own)] += 1
+            counts[ROLES[number % len(ROLES)](bench, own)] += 1
             if number % 100 == 99:
                 memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
                 tell(f"{number + 1} of {sequences}, {time.monotonic() - began:.0f} s, {memory} MiB at most")

@@ -15,4 +15,13 @@ def test_no_message_ends_a_run_and_no_honest_client_pays() -> None:
     assert sum(counts.values()) == 60
     # All roles, both policies, several modes.
     kinds = " ".join(counts)
-    assert all(word in kinds for word in ("client, ", "aggregator", ", wait, ", ", drop, "))
+    roles = (
+        "client, ",
+        "aggregator",
+        ", wait, ",
+        ", drop, ",
+        "remote server",
+        "connected client",
+        "sent on, ",
+    )
+    assert all(word in kinds for word in roles)

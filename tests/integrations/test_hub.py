@@ -95,49 +95,49 @@ def test_a_folder_of_links_leads_nowhere(run: Path, tmp_path: Path) -> None:
         hub.pull(str(folder), tmp_path / "another")
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("model.name", "--allow-model pulled_code:make"),
-        ("task.name", "--allow-task pulled_code:make"),
-        ("data.source", "--allow-data pulled_code:make"),
-    ],
-)
+CODE = {
+    "model.name": "--allow-model pulled_code:make",
+    "task.name": "--allow-task pulled_code:make",
+    "data.source": "--allow-data pulled_code:make",
+}
+
+
 def test_code_that_a_repository_names_is_not_imported(
-    run: Path, tmp_path: Path, setting: str, named: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder, new = tmp_path / "repository", tmp_path / "new"
-    hub.write_repository(run, folder)
-    (tmp_path / "pulled_code.py").write_text("def make(*_, **__): raise SystemExit\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    settings = config.load(run / "config.toml", [f"{setting}=pulled_code:make"])
-    (folder / "config.toml").write_text(settings.to_toml())
-    refused = invoke("pull", folder, new)
-    assert named in " ".join(str(refused).split())
-    assert "pulled_code" not in sys.modules
-    assert not new.exists()  # nothing is left that `cutlayer eval` would import it for
-    assert "cutlayer eval" in str(invoke("pull", folder, new, *named.split()))
-
-
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("data.json", "{"),
-        ("data.json", "[" * 100_000),
-        ("data.json", "{}"),
-        ("config.toml", "a=" + "[" * 9999),
-    ],
-    ids=["cut", "nested", "empty", "nested settings"],
-)
-def test_damaged_files_of_a_repository_are_refused_and_nothing_is_left(
-    run: Path, tmp_path: Path, name: str, content: str
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "repository"
     hub.write_repository(run, folder)
-    (folder / name).write_text(content)
-    with pytest.raises(CutlayerError, match=name):
-        hub.pull(str(folder), tmp_path / "new")
-    assert not (tmp_path / "new").exists()
+    (tmp_path / "pulled_code.py").write_text("def make(*_, **__): raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for number, (setting, named) in enumerate(CODE.items()):
+        monkeypatch.delitem(sys.modules, "pulled_code", raising=False)
+        settings = config.load(run / "config.toml", [f"{setting}=pulled_code:make"])
+        (folder / "config.toml").write_text(settings.to_toml())
+        new = tmp_path / str(number)
+        assert named in " ".join(str(invoke("pull", folder, new)).split())
+        assert "pulled_code" not in sys.modules
+        assert not new.exists()  # nothing is left that `cutlayer eval` would import it for
+        assert "cutlayer eval" in str(invoke("pull", folder, new, *named.split()))
+
+
+DAMAGED = [
+    ("data.json", "{"),
+    ("data.json", "[" * 100_000),
+    ("data.json", "{}"),
+    ("config.toml", "a=" + "[" * 9999),
+]
+
+
+def test_damaged_files_of_a_repository_are_refused_and_nothing_is_left(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "repository"
+    hub.write_repository(run, folder)
+    for name, content in DAMAGED:
+        whole = (folder / name).read_text()
+        (folder / name).write_text(content)
+        with pytest.raises(CutlayerError, match=name):
+            hub.pull(str(folder), tmp_path / "new")
+        assert not (tmp_path / "new").exists()
+        (folder / name).write_text(whole)
 
 
 def test_the_hub_gets_the_same_folder(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

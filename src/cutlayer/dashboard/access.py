@@ -54,6 +54,11 @@ class Access:
         name = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
         return name in self._names
 
+    @staticmethod
+    def own_page(headers: Mapping[str, str]) -> bool:
+        """Whether the page itself asks, or no browser. Another site's page could take all viewers' places."""
+        return headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none")
+
     def may_read(self, headers: Mapping[str, str]) -> bool:
         """Whether the request has a token that is valid now, where one is asked for."""
         if self._tokens is None:

@@ -62,6 +62,8 @@ def _guarded(endpoint: Endpoint, access: Access, data: bool) -> Endpoint:
     async def reply(request: Request) -> Response:
         if not access.right_host(request.headers):
             return _reply("this dashboard is for its own machine: use http://127.0.0.1", "text/plain", 421)
+        if data and not access.own_page(request.headers):
+            return _reply("only the dashboard's own page may ask", "text/plain", 403)
         if data and not access.may_read(request.headers):
             refused = _reply("a token is needed", "text/plain", 401)
             refused.headers["WWW-Authenticate"] = "Bearer"

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from cutlayer.errors import CredentialError
+from cutlayer.errors import CredentialError, NetworkError
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.messages.envelope import DOWN, seal, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, message_class
@@ -110,6 +110,22 @@ def test_nobody_can_send_a_token_on_to_a_host_of_their_choice(
     event = last_word(sending_on, security)
     assert isinstance(event.content, CredentialError)
     assert "sends this client on to train.example.org:7000" in str(event.content)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"\xff\xff\xff", b"", seal(DOWN, 1, 0, (b"x",), False, [(b"y",)] * 20)],
+    ids=["no", "nothing", "many"],
+)
+def test_no_client_waits_for_ever_for_a_server_that_sends_nonsense(said: bytes) -> None:
+    def train(_: Any, context: Any) -> Any:
+        context.send_initial_metadata(((LISTENING, "1"),))
+        yield said
+
+    for address in serving(train):
+        event = last_word(address)
+        assert event.kind == "lost"
+        assert isinstance(event.content, NetworkError)
 
 
 SIZE, MOST, COUNT = 1 << 20, 4 << 20, 64

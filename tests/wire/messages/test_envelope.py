@@ -65,7 +65,7 @@ def test_other_bytes_mean_what_they_mean_to_protobuf(noise: bytes, cut: int) -> 
     try:
         expected = message_class("Up").FromString(data)
     except DecodeError:
-        with pytest.raises(DecodeError):
+        with pytest.raises(MessageError, match="that are no Up"):
             opener(UP, "Up")(data)
         return
     found = opener(UP, "Up")(data)

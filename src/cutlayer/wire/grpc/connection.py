@@ -171,6 +171,8 @@ class Connection:
                 error = NetworkError(f"{self._target}: the connection broke")
             except CutlayerError as found:
                 return self.events.put(Event("lost", found))
+            except Exception as found:  # gRPC has many; whatever it is, nobody may wait for ever
+                error = NetworkError(f"{self._target}: the connection broke ({type(found).__name__})")
             if self._over:
                 continue
             # Where it was sent may be an address of the past. Whoever it was told to call knows better.

@@ -64,13 +64,17 @@ def seal(
 
 def opener(field: int, kind: str) -> Callable[[bytes], Any]:
     """What reads an Up or Down (`kind`): a Packet, or the message of the library with plain strings."""
+    from google.protobuf.message import DecodeError
 
     def open_(data: bytes) -> Any:
         if data[:1] == bytes((field << 3 | 2,)):
             packet = _open(memoryview(data))
             if packet is not None:
                 return packet
-        message = message_class(kind).FromString(data)
+        try:
+            message = message_class(kind).FromString(data)
+        except DecodeError as error:
+            raise MessageError(f"{len(data)} bytes that are no {kind}") from error
         if message.WhichOneof("content") == "data":
             found = message.data
             if len(found.further) >= MOST_MESSAGES:

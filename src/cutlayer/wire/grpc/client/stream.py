@@ -28,6 +28,8 @@ def said(down: Any) -> Any:
     """What was read, if it is not the end."""
     if down is grpc.aio.EOF:
         raise BrokenError(_HUNG_UP)
+    if down is None:  # gRPC's word for what the deserializer did not like
+        raise BrokenError("the server sent bytes that are no message")
     return down
 
 
