@@ -18,9 +18,8 @@ from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.base import pack
-from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.protobuf import message_class
-from cutlayer.wire.messages.types import Smashed
+from cutlayer.wire.messages.types import Smashed, unpack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 

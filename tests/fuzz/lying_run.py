@@ -31,7 +31,7 @@ from cutlayer.training.serve import remote_server
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
+from cutlayer.wire.messages.types import unpack
 from cutlayer.wire.policy import Policy
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']

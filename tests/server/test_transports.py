@@ -28,7 +28,7 @@ from cutlayer.split.client import ClientHalf
 from cutlayer.training.build import make_rounds
 from cutlayer.training.local_run import local_run
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.parse import head_size, parse
+from cutlayer.wire.messages.types import head_size, parse
 from cutlayer.wire.meter import Direction, Meter
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']

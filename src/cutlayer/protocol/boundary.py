@@ -28,16 +28,15 @@ from cutlayer.split.tensors import Tensors, apply, tensors_of
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.scores import Scores, Sums
 from cutlayer.wire.messages.types import (
     Gradient,
     Labels,
     Placeholder,
     Report,
-    Scores,
     Share,
     Smashed,
     State,
-    Sums,
     SyncUp,
 )
 from cutlayer.wire.transport import Transport
