@@ -1,4 +1,4 @@
-"""Make modules of the parts' programs, and deal out the model's parameters, buffers and modules among them."""
+"""Makes modules of the programs of parts, and deals out parameters, buffers and modules among them."""
 
 import copy
 from collections.abc import Iterable
