@@ -41,8 +41,6 @@ from cutlayer.protocol.tensor_forms import Forms, elements_of, forms_at, gradien
 from cutlayer.ranks.build import Ranks
 from cutlayer.seeding import undisturbed
 from cutlayer.server.asynchronous.arrivals import NetworkArrivals
-from cutlayer.server.asynchronous.client_model import KeptClientModel
-from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.elastic import NamesFile, check_elastic, read_names
 from cutlayer.server.remote_clients import RemoteClients
 from cutlayer.server.settled_objects import settled_objects
@@ -55,7 +53,7 @@ from cutlayer.split.tensors import call, to_device
 from cutlayer.split.weights import device_of
 from cutlayer.tasks import ANY_TASK, Task
 from cutlayer.training import checkpoint
-from cutlayer.training.build import build_trainer, make_mean_rule, make_rounds
+from cutlayer.training.build import build_trainer, make_mean_rule, make_participation
 from cutlayer.training.progress import Display, Quiet
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
@@ -183,13 +181,6 @@ def remote_server(
         plan=plan if config.train.clients_per_step else None,
         stateless=config.train.mode == "async",
     )
-    asynchronous = None
-    if config.train.mode == "async":
-        asynchronous = Asynchronous(
-            KeptClientModel(half, codecs, make_mean_rule(config)),
-            NetworkArrivals(transport),
-            config.train.staleness,
-        )
     make_split_server = SplitServer if ranks is None else ranks.make_server
     return make_split_server(
         make_server(
@@ -211,8 +202,9 @@ def remote_server(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=agreed,
-        rounds=make_rounds(config, parts, plan, transport, objects),
-        asynchronous=asynchronous,
+        make_participation=make_participation(
+            config, parts, codecs, lambda: NetworkArrivals(transport), objects
+        ),
     )
 
 
