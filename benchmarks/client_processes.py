@@ -13,7 +13,7 @@ from cutlayer.config.schema import Config
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.handshake import data_spec_of, settings_for_clients
 from cutlayer.server.split_server import SplitServer
-from cutlayer.training.serve import remote_server
+from cutlayer.training.serving.remote_server import remote_server
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
