@@ -20,11 +20,12 @@ from cutlayer.server.elastic import NamesFile, read_names
 from cutlayer.server.settled_objects import settled_objects
 from cutlayer.training.build import build_trainer
 from cutlayer.training.progress import Display, Quiet
+from cutlayer.training.result import Result
 from cutlayer.training.serving.checks import check_serving, clients_needed
 from cutlayer.training.serving.remote_server import remote_server
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
-from cutlayer.training.trainer import Listener, Result
+from cutlayer.training.trainer import Listener
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.metrics import Metrics
