@@ -13,14 +13,13 @@ from cutlayer.config.schema import Config
 from cutlayer.protocol.admission import Fits
 from cutlayer.protocol.handshake import data_spec_of, settings_for_clients
 from cutlayer.server.split_server import SplitServer
-from cutlayer.training.serve import remote_server
+from cutlayer.training.serving.remote_server import remote_server
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.base import pack
-from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.protobuf import message_class
-from cutlayer.wire.messages.types import Smashed
+from cutlayer.wire.messages.types import Smashed, unpack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 

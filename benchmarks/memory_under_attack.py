@@ -29,8 +29,7 @@ from cutlayer.codecs import codec
 from cutlayer.training.provenance import provenance
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import Labels, Smashed
+from cutlayer.wire.messages.types import Labels, Smashed, unpack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 RESULTS = Path(__file__).parent / "results" / "memory_under_attack.json"

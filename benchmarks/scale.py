@@ -50,7 +50,7 @@ def serve(clients: int, per_step: int, steps: int, answer: Any) -> None:
     from cutlayer.protocol.handshake import data_spec_of, settings_for_clients
     from cutlayer.server.settled_objects import settled_objects
     from cutlayer.tools.load.prepare import prepare
-    from cutlayer.training.serve import remote_server
+    from cutlayer.training.serving.remote_server import remote_server
     from cutlayer.wire.grpc.server import Listening, running
     from cutlayer.wire.grpc.transport import GrpcTransport
     from cutlayer.wire.messages.protobuf import message_class

@@ -11,7 +11,7 @@ import cutlayer
 ROOT = Path(cutlayer.__file__).parent
 
 # From the ground up. A room may import itself, the rooms in its row, and what stands behind `GROUND`.
-GROUND = {"errors", "files", "float_types", "imports", "interrupt", "pixels", "plain_json"}
+GROUND = {"errors", "files", "imports", "interrupt", "pixels", "plain_json"}
 GROUND |= {"seeding", "seeds", "units"}
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
@@ -22,7 +22,6 @@ ALLOWED: dict[str, set[str]] = {
     "imports": {"errors"},
     "seeds": set(),
     "seeding": {"seeds"},
-    "float_types": {"errors", "imports"},
     "pixels": {"errors", "imports"},
     # Tensors to frames; models in parts; bytes; figures. None knows another, but for the last.
     "codecs": GROUND | {"_native"},

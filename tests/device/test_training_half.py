@@ -22,7 +22,7 @@ from cutlayer.device.training_half import TrainingFile, TrainingHalf
 from cutlayer.errors import CheckpointError, ConfigError, DataError, FileError, MessageError, RefusedError
 from cutlayer.protocol.build import make_client, make_server, make_task, prepare_data, prepare_model
 from cutlayer.split.state import client_state
-from cutlayer.tasks.targets import pack
+from cutlayer.tasks.base import pack
 from cutlayer.wire.messages.types import Ask, BeginStep, Gradient, Share, State, SyncUp
 from tests.onnx_files import changed
 

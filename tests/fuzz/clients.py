@@ -17,7 +17,7 @@ from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.grpc.service import Service
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
+from cutlayer.wire.messages.types import unpack
 
 NEVER = 1 << 30
 #: Models are built and clients compute one at a time: PyTorch's generator and torch.fx belong to the process.

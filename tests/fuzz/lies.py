@@ -17,16 +17,15 @@ from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.errors import FrameError
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.messages.base import Message, layout_of, pack
+from cutlayer.wire.messages.scores import Scores, Sums
 from cutlayer.wire.messages.types import (
     TYPES,
     Gradient,
     Labels,
     Report,
-    Scores,
     Share,
     Smashed,
     State,
-    Sums,
     SyncUp,
 )
 

@@ -27,7 +27,7 @@ from cutlayer.server.split_server import SplitServer
 from cutlayer.split.part import Part
 from cutlayer.split.state import server_state
 from cutlayer.training.build import build_trainer
-from cutlayer.training.serve import remote_server
+from cutlayer.training.serving.remote_server import remote_server
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.policy import Policy
 

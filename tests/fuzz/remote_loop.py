@@ -27,8 +27,8 @@ from cutlayer.wire.grpc.connection import Event
 from cutlayer.wire.grpc.peer import Stream
 from cutlayer.wire.messages.base import Message, pack
 from cutlayer.wire.messages.named import MOST, Named
-from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.remote_loop import Backward, Forward, InputGradients, Outputs, Rejected
+from cutlayer.wire.messages.types import unpack
 from cutlayer.wire.meter import Kind
 from cutlayer.wire.policy import Policy
 from cutlayer.wire.security.credentials import ClientSecurity

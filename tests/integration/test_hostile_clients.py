@@ -19,18 +19,18 @@ from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.protocol.state_bytes import from_bytes, to_bytes
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.messages.base import Message, layout_of, pack
-from cutlayer.wire.messages.parse import unpack
+from cutlayer.wire.messages.scores import Scores
 from cutlayer.wire.messages.types import (
     Ask,
     Evaluate,
     Gradient,
     Labels,
     Report,
-    Scores,
     Share,
     Smashed,
     State,
     SyncUp,
+    unpack,
 )
 from cutlayer.wire.security.credentials import ClientSecurity
 

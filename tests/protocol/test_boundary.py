@@ -15,7 +15,8 @@ from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.build import make_codecs
 from cutlayer.tasks import Target, build
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.types import Labels, Scores, Smashed, Sums
+from cutlayer.wire.messages.scores import Scores, Sums
+from cutlayer.wire.messages.types import Labels, Smashed
 
 LANGUAGE = build("language", Target("integers", (8,), 13, sequence=True))
 REGRESSION = build("regression", Target("floats"))

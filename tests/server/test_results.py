@@ -3,8 +3,8 @@
 import dataclasses
 
 from cutlayer.server.results import EpochSums, Evaluation
-from cutlayer.tasks.base import LOSS, Metric
 from cutlayer.tasks.classification import Classification
+from cutlayer.tasks.metric import LOSS, Metric
 
 
 def test_an_evaluation_goes_through_a_checkpoint() -> None:

@@ -79,7 +79,7 @@ def test_batch_norm_statistics_are_those_of_the_clients_who_took_part(start: Sta
     own = [run.clients.halves[client] for client in step.clients]
     mean = sum(half.buffer_vector() for half in own) / 2
     assert not torch.equal(before[name], after[name])
-    assert torch.allclose(run.server.rounds.half.buffer_vector(), mean)
+    assert torch.allclose(run.server.participation.half.buffer_vector(), mean)
 
 
 def test_a_checkpoint_of_another_kind_of_run_is_not_continued(start: Start) -> None:

@@ -22,13 +22,14 @@ from cutlayer.protocol.build import (
     prepare_model,
 )
 from cutlayer.protocol.objects import BY_NAME
+from cutlayer.server.asynchronous.arrivals import NetworkArrivals
 from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.split_server import SplitServer
 from cutlayer.split.client import ClientHalf
-from cutlayer.training.build import make_rounds
+from cutlayer.training.build import make_participation
 from cutlayer.training.local_run import local_run
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.parse import head_size, parse
+from cutlayer.wire.messages.types import head_size, parse
 from cutlayer.wire.meter import Direction, Meter
 
 U = ["train.mode=u-shaped", 'model.cut=["layer1", "fc"]']
@@ -141,7 +142,13 @@ def test_another_transport_gives_the_same_bits(configure: Callable[..., Config],
             seed=config.seed,
             batching=config.train.server_batching,
             weighting=config.train.weighting,
-            rounds=make_rounds(config, prepare_model(config, data.train)[1], plan, threads, BY_NAME),
+            make_participation=make_participation(
+                config,
+                prepare_model(config, data.train)[1],
+                codecs,
+                lambda: NetworkArrivals(threads),
+                BY_NAME,
+            ),
         )
         for _ in range(plan.total):
             ours, theirs = session.step(), server.step()

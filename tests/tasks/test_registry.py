@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cutlayer.errors import TaskError
 from cutlayer.tasks import ANY_TASK, TASKS, AllowedTasks, Floats, Metric, Target, Task, build, chosen
-from cutlayer.tasks.base import metrics_of
+from cutlayer.tasks.metric import metrics_of
 from cutlayer.tasks.own_loss import OwnLoss
 
 OWN = """

@@ -7,7 +7,7 @@ import pytest
 from cutlayer.tasks import Metric
 from cutlayer.training import progress
 from cutlayer.training.progress_bar import LogLines, ProgressBar, progress_bar
-from cutlayer.training.run_metrics import RunMetrics
+from cutlayer.training.status.run_metrics import RunMetrics
 from cutlayer.units import count, duration, size
 
 

@@ -58,7 +58,7 @@ class RunningMean:
         for i, vector in enumerate(self._codecs.decode_shared(message, client)):
             if vector is None:
                 continue
-            if i == 0 and message.share in GRADIENTS:
+            if self._rule.clip_norm and i == 0 and message.share in GRADIENTS:
                 vector = self._rule.clipped(vector)
             if self._rule.needs_all or self._keep:
                 self._vectors[i].append(vector)

@@ -19,8 +19,7 @@ from cutlayer.errors import MessageError, RollbackError, UnreachableError
 from cutlayer.protocol.plan import Place
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.wire.messages.base import pack
-from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import Combine, Share, SyncDown, SyncUp
+from cutlayer.wire.messages.types import Combine, Share, SyncDown, SyncUp, unpack
 
 # After so many exchanges in a row that failed, it is not a client that died.
 _ATTEMPTS = 3

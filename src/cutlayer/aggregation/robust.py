@@ -5,7 +5,7 @@ liars are fewer than half, or fewer than are trimmed. Both treat clients alike, 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -22,10 +22,12 @@ class MeanRule:
     clip_norm: float = 0.0
     """Gradients with a larger norm are scaled down to it; 0 for no limit."""
 
-    @property
-    def needs_all(self) -> bool:
-        """Whether all vectors must be there before one can be left out."""
-        return self.kind != "mean"
+    needs_all: bool = field(init=False, repr=False)
+    """Whether all vectors must be there before one can be left out."""
+
+    def __post_init__(self) -> None:
+        """A server asks for it at every share, so it is found once."""
+        object.__setattr__(self, "needs_all", self.kind != "mean")
 
     def clipped(self, gradients: Tensor) -> Tensor:
         """A client's gradients, scaled down to the largest norm that is allowed."""

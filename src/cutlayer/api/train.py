@@ -17,7 +17,7 @@ from cutlayer.api.result import Result
 from cutlayer.api.settings import run_objects
 from cutlayer.errors import ConfigError
 from cutlayer.interrupt import Interrupt
-from cutlayer.training import trainer
+from cutlayer.training import result as results
 from cutlayer.training.records import read
 from cutlayer.training.train import train_objects
 
@@ -76,7 +76,7 @@ def train(
         return make_result(found, run.model(), None if out is None else directory)
 
 
-def make_result(found: trainer.Result, model: nn.Module | None, kept: Path | None) -> Result:
+def make_result(found: results.Result, model: nn.Module | None, kept: Path | None) -> Result:
     """What a user gets of a run."""
     fields = {field.name for field in dataclasses.fields(Result)} & set(vars(found))
     return Result(

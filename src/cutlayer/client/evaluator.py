@@ -15,7 +15,8 @@ from cutlayer.split.tensors import main_output, to_device
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.types import Evaluate, Labels, Scores, Smashed, Sums
+from cutlayer.wire.messages.scores import Scores, Sums
+from cutlayer.wire.messages.types import Evaluate, Labels, Smashed
 
 
 class Evaluator:

@@ -18,8 +18,7 @@ from cutlayer.wire.grpc.connection import Connection, Event
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import Combine, Placeholder, Report, State, SyncUp
+from cutlayer.wire.messages.types import Combine, Placeholder, Report, State, SyncUp, unpack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 SERVER, AGGREGATOR = "server", "aggregator"

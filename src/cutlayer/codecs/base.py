@@ -12,10 +12,10 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs import fields, frame
 from cutlayer.codecs.kernels.dispatch import kernels_for
+from cutlayer.codecs.kernels.float_types import FLOAT32, FloatType, rounded
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import Source, Tensor, host, in_torch, source
 from cutlayer.errors import CutlayerError, ParameterError, PayloadError, RangeError
-from cutlayer.float_types import FLOAT32, FloatType, rounded
 from cutlayer.imports import need
 
 NAMED = 255  # the codec id of third-party codecs, whose frames carry the codec's name

@@ -15,11 +15,11 @@ from cutlayer.codecs import frame
 from cutlayer.codecs.base import Reader
 from cutlayer.codecs.ems import EntropyCodedMask
 from cutlayer.codecs.kernels.dispatch import kernels_for
+from cutlayer.codecs.kernels.float_types import FLOAT32, FloatType, IntegerType, narrowed
 from cutlayer.codecs.registry import describe, from_header
 from cutlayer.codecs.tensor_set.integers import decode_integers
 from cutlayer.codecs.tensors import in_torch, is_torch, loaded_torch, target
 from cutlayer.errors import ChecksumError, HeaderError, LimitError, ParameterError, PayloadError
-from cutlayer.float_types import FLOAT32, FloatType, IntegerType, narrowed
 from cutlayer.imports import need
 
 Like = Literal["torch", "numpy"]

@@ -6,8 +6,8 @@ from typing import ClassVar
 from cutlayer.codecs import fields
 from cutlayer.codecs.base import Codec, Reader, Writer, finite
 from cutlayer.codecs.kernels.dispatch import check
+from cutlayer.codecs.kernels.float_types import FLOAT32, FloatType
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count, from_wire, to_wire
-from cutlayer.float_types import FLOAT32, FloatType
 
 
 @dataclass(frozen=True)

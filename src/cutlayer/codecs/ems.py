@@ -19,11 +19,11 @@ from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.entropy.tokens.section import encode_tokens
 from cutlayer.codecs.entropy.tokens.transform import Target
 from cutlayer.codecs.entropy.transform_choice import TransformChoice
+from cutlayer.codecs.kernels.float_types import FLOAT32
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field
 from cutlayer.codecs.tensors import VALUE_DTYPES, VALUE_NAMES, Tensor, count
 from cutlayer.errors import HeaderError, ParameterError
-from cutlayer.float_types import FLOAT32
 
 _DEFAULT_BPE = 1.0
 _DEFAULT_STEP = 2.0

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from typing_extensions import Buffer
 
+from cutlayer.codecs.kernels.float_types import DTYPES, INTEGERS, FloatType, IntegerType
 from cutlayer.errors import (
     HeaderError,
     LimitError,
@@ -14,7 +15,6 @@ from cutlayer.errors import (
     TruncatedFrameError,
     VersionError,
 )
-from cutlayer.float_types import DTYPES, INTEGERS, FloatType, IntegerType
 
 MAGIC = b"\x89CUT"
 VERSION = 1

@@ -10,6 +10,7 @@ from cutlayer.codecs.base import NAMED, Codec
 from cutlayer.codecs.dense import Dense
 from cutlayer.codecs.ems import EntropyCodedMask
 from cutlayer.codecs.frame import Header
+from cutlayer.codecs.kernels.float_types import IntegerType
 from cutlayer.codecs.km import KMeans
 from cutlayer.codecs.ms import MaskEncodedSparsification
 from cutlayer.codecs.qu import Quantization
@@ -23,7 +24,6 @@ from cutlayer.codecs.rt import RandomizedTopK
 from cutlayer.codecs.sp import Sparsification
 from cutlayer.codecs.tensor_set.integers import PackedIntegers
 from cutlayer.errors import HeaderError, SpecError, UnknownCodecError
-from cutlayer.float_types import IntegerType
 
 BUILT_IN: dict[str, type[Codec]] = {
     "dense": Dense,

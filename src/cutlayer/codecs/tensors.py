@@ -13,16 +13,7 @@ import numpy as np
 from typing_extensions import Buffer
 
 from cutlayer.codecs.frame import MAX_ELEMENTS, MAX_RANK
-from cutlayer.errors import (
-    DtypeError,
-    EmptyTensorError,
-    InputError,
-    NonFiniteError,
-    OutputError,
-    RangeError,
-    TooLargeError,
-)
-from cutlayer.float_types import (
+from cutlayer.codecs.kernels.float_types import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
@@ -33,6 +24,15 @@ from cutlayer.float_types import (
     bfloat16_bits,
     float_type,
     widened_bfloat16,
+)
+from cutlayer.errors import (
+    DtypeError,
+    EmptyTensorError,
+    InputError,
+    NonFiniteError,
+    OutputError,
+    RangeError,
+    TooLargeError,
 )
 from cutlayer.imports import need
 

@@ -231,7 +231,7 @@ def _plain(vector: Any) -> bytes:
 
 
 def pack_labels(labels: Any, classes: int) -> bytes:
-    """Labels as `tasks.targets` packs them: in as few bits as the number of classes needs."""
+    """Labels as `tasks.base` packs them: in as few bits as the number of classes needs."""
     bits = max(1, (classes - 1).bit_length())
     spread = (labels[:, None] >> np.arange(bits)) & 1
     return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()

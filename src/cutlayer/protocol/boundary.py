@@ -28,16 +28,15 @@ from cutlayer.split.tensors import Tensors, apply, tensors_of
 from cutlayer.tasks import Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.scores import Scores, Sums
 from cutlayer.wire.messages.types import (
     Gradient,
     Labels,
     Placeholder,
     Report,
-    Scores,
     Share,
     Smashed,
     State,
-    Sums,
     SyncUp,
 )
 from cutlayer.wire.transport import Transport
@@ -150,7 +149,7 @@ class Boundary:
                     check_number(seconds, f"the time of {stage}", high=_LONGEST_STAGE)
             if self._agreed.loss_at_client:
                 check_number(report.loss, "the loss", low=-_LARGEST, high=_LARGEST)
-            if not math.isnan(report.error):  # it was measured
+            if not (math.isnan(report.error) or 0.0 <= report.error < math.inf):  # NaN: not measured
                 check_number(report.error, "the compression error")
         return report
 

@@ -20,9 +20,9 @@ from cutlayer.wire.grpc.connection import Connection, Event
 from cutlayer.wire.grpc.retransmit import Reliable
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
 from cutlayer.wire.messages.protobuf import message_class
 from cutlayer.wire.messages.remote_loop import Backward, Forward, InputGradients, Leave, Outputs, Rejected
+from cutlayer.wire.messages.types import unpack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.security.credentials import ClientSecurity
 from cutlayer.wire.text import plain_text

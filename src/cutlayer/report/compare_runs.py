@@ -11,7 +11,7 @@ from cutlayer.errors import FileError
 from cutlayer.report.rate_plots import rate_plots
 from cutlayer.report.run_summary import Summary, summarize
 from cutlayer.reproduce.results import Axis, Plot, Result, Series, Table
-from cutlayer.tasks.base import Metric
+from cutlayer.tasks.metric import Metric
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cutlayer.errors import RecordError
-from cutlayer.tasks.base import Metric
+from cutlayer.tasks.metric import Metric
 from cutlayer.training.load_run import settings
 from cutlayer.training.records import read, read_metrics
 

@@ -42,7 +42,7 @@ def evaluate_on(server: SplitServer, evaluator: int, samples: int, batch: int = 
     began = perf_counter()
     server.half.part.eval()
     try:
-        server.quiet(evaluator)
+        server.participation.quiet(evaluator)
         with server.transport.meter.apart() as meter:
             server.average_clients().deliver_exact(server.number, evaluator)
             totals = torch.zeros(len(server.task.sum_names), dtype=torch.float64)

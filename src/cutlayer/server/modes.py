@@ -5,7 +5,8 @@ It gives the step with those who took part, and their losses in client order. Af
 its gradient frame and the server has applied its own gradients.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -36,6 +37,11 @@ class ServerWork:
     def weights(self, step: Step) -> list[float]:
         """The weight of each of the step's clients in a mean."""
         return mean_weights(step.samples, self.weighting)
+
+    def mean(self, step: Step, values: Sequence[float]) -> float:
+        """The mean of a value of each of the step's clients; NaN if nobody took part."""
+        weights = mean_weights(step.samples, self.weighting)
+        return sum(w * v for w, v in zip(weights, values, strict=True)) if weights else math.nan
 
     def timed(self) -> AbstractContextManager[None]:
         """The server computes inside."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cutlayer.protocol.plan import Step
-from cutlayer.tasks.base import LOSS, Metric
+from cutlayer.tasks.metric import LOSS, Metric
 
 
 @dataclass(slots=True)

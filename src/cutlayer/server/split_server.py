@@ -8,32 +8,31 @@ clients in client order; so do all its sums. docs/architecture.md draws the path
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor
 
-from cutlayer.aggregation.at_server import ServerRound
 from cutlayer.aggregation.base import Aggregation, HandsOver, Round
 from cutlayer.errors import AbsentError, DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
-from cutlayer.server.asynchronous.mode import Asynchronous, AsyncMode
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
+from cutlayer.server.participation import AllClients, Participation
 from cutlayer.server.results import StepResult
-from cutlayer.server.sampled_rounds import SampledRounds
 from cutlayer.server.simulated_work import SimulatedWork
 from cutlayer.server.step_io import NobodyError, Parties, StepIO
 from cutlayer.server.timeline import Timeline
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.state import restore_server, server_state, under
-from cutlayer.split.weights import Weighting, mean_weights
+from cutlayer.split.weights import Weighting
 from cutlayer.tasks.base import Task
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import GRADIENTS, Ask, BeginStep, Share
 from cutlayer.wire.meter import Direction, Kind
+
+MakeParticipation = Callable[[ServerWork, Parties, Plan, ClientPool], Participation]
 
 _WEIGHTS = (Share.WEIGHTS, Share.DIFFERENCES)
 
@@ -59,16 +58,12 @@ class SplitServer:
         links: Sequence[Link] = (),
         note_rates: bool = False,
         agreed: Agreed | None = None,
-        rounds: SampledRounds | None = None,
+        make_participation: MakeParticipation = AllClients,
         make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
         early: bool = False,
         work: SimulatedWork | None = None,
-        asynchronous: Asynchronous | None = None,
     ) -> None:
-        """`rounds`: only a sample of the clients takes part in each round.
-
-        `work` says how long simulated clients compute. `asynchronous` is needed in mode async.
-        """
+        """`make_participation`: who takes part in each step. `work`: how long simulated clients compute."""
         self.half = half
         self.plan = plan
         self.task = task
@@ -76,7 +71,6 @@ class SplitServer:
         self.clients = clients
         self.transport = transport = clients.transport
         self.aggregation = aggregation
-        self.rounds = rounds
         self.timeline = Timeline(*links, work=work)
         agreed = agreed or Agreed()
         self.boundary = Boundary(transport, codecs, agreed, task, aggregation.shares)
@@ -86,20 +80,14 @@ class SplitServer:
         """Samples that each client has trained on since weights were last averaged."""
         self.holder = 0
         """Relay: who has the current weights."""
-        self._weighting = weighting
         self._work = make_work(half, self.timeline, weighting, seed)
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        # A round begins with the quorum; who leaves in the middle of it does not hold up the others.
-        at_least = None if rounds is None else 0
-        self._parties = Parties(
-            transport, timed, codecs, aggregation, self.timeline, note_rates, early, at_least=at_least
-        )
+        parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
+        self.participation = make_participation(self._work, parties, plan, clients)
+        """Who takes part in each step, and where the clients' half is kept."""
         self._mode = MODES.get((plan.mode, batching))
-        self.asynchronous = (
-            AsyncMode(asynchronous, self._work, self._parties, plan, clients) if asynchronous else None
-        )
         self._losses: list[float] = []
         # Bytes of means that were sent, whose time counts with the next step.
         self._down: dict[int, int] = {}
@@ -125,19 +113,12 @@ class SplitServer:
 
     def step(self) -> StepResult:
         """Run the next step, with everybody who is there."""
-        if self.asynchronous is None and (self.rounds is not None or not self.transport.patient):
-            newcomers = self.clients.admit_newcomers(self.number)
-            if self.rounds is not None:
-                self.rounds.joined(newcomers)
+        self.participation.admit(self.number)
         before = self.transport.meter.snapshot()
         self.timeline.begin(phases=3 if self.plan.mode == "u-shaped" else 2)
-        step, size = (
-            (self.plan.at(self.number), 0) if self.rounds is None else self.rounds.begin_step(self.number)
-        )
+        step, size = self.participation.begin_step(self.number)
         try:
-            result = (
-                self._run(step, size) if self.asynchronous is None else self._update(self.asynchronous, step)
-            )
+            result = self.participation.run(step, size, self._run)
         except NonFiniteError as error:
             raise DivergedError(
                 f"training diverged at step {step.number + 1}: {error}", step.number
@@ -156,15 +137,8 @@ class SplitServer:
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in self.half_state().items()}
-        further: dict[str, Any] = {}
-        if self.rounds is not None:
-            found, further["round"] = self.rounds.state(self.number, self.boundary)
-        elif self.asynchronous is not None:
-            found, further["asynchronous"] = self.asynchronous.state()
-        else:
-            found = self.clients.state(self.number)
-        tensors |= found
-        return tensors | self.aggregation.state(), {
+        found, further = self.participation.state(self.number)
+        return tensors | found | self.aggregation.state(), {
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
             "holder": self.holder,
@@ -175,12 +149,7 @@ class SplitServer:
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
-        if self.rounds is not None:
-            self.rounds.restore(tensors, state.get("round", {}), int(state["number"]))
-        elif self.asynchronous is not None:
-            self.asynchronous.restore(tensors, state["asynchronous"], int(state["number"]))
-        else:
-            self.clients.restore(tensors, int(state["number"]))
+        self.participation.restore(tensors, state, int(state["number"]))
         self.restore_half(under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])
@@ -199,23 +168,13 @@ class SplitServer:
 
     def average_clients(self) -> Round:
         """The clients' model as it is now: the mean of what they hold, to be delivered."""
-        plan, transport, rounds = self.plan, self.transport, self.rounds
-        if self.asynchronous is not None:
-            kept = self.aggregation.round([1])
-            kept.add(0, self.asynchronous.model.shared(self.number))
-            return kept
-        if rounds is not None and rounds.between(self.number):
-            kept = self.aggregation.round([1])
-            kept.add(0, rounds.model(self.number, self.codecs))
-            return kept
-        if rounds is not None:
-            rounds.send_unsent(self.number)
-            clients, share = list(rounds.clients), Share.WEIGHTS
-        elif plan.relay:
-            clients, share = [self.holder], Share.WEIGHTS
-        else:
-            clients = list(transport.members())
-            share = Share.BUFFERS if plan.sync == "step" else Share.WEIGHTS
+        transport = self.transport
+        kept = self.participation.kept(self.number)
+        if kept is not None:
+            mean = self.aggregation.round([1])
+            mean.add(0, kept)
+            return mean
+        clients, share = self.participation.holders(self.number, self.holder)
         transport.announce(clients, Ask(self.number, share))
         # All answers are taken before any is averaged: who is out has no weight, and no answer stays behind.
         shared = {}
@@ -225,31 +184,11 @@ class SplitServer:
                 if not transport.patient:
                     self.boundary.check_shared(client, answer)
                 shared[client] = answer
-        mean = self.aggregation.round([plan.samples[client] for client in shared])
+        mean = self.aggregation.round([self.plan.samples[client] for client in shared])
         for client, answer in shared.items():
             with self.boundary.blame(client):
                 mean.add(client, answer)
         return mean
-
-    def quiet(self, client: int) -> None:
-        """Make sure that the next answer of a client is to what it is asked next."""
-        if self.asynchronous is not None:
-            self.asynchronous.put_aside(client)
-
-    def _update(self, asynchronous: AsyncMode, step: Step) -> StepResult:
-        """Mode async: one update of the server."""
-        update = asynchronous.run(step)
-        step = replace(step, clients=tuple(update.clients), samples=tuple(update.samples))
-        return StepResult(
-            step=step,
-            loss=self._mean(step, update.losses),
-            losses=update.losses,
-            error=self._mean(step, [report.error for report in update.reports]),
-            raw_bytes=dict(update.raw),
-            bits=update.bits,
-            ages=update.ages,
-            discarded=update.discarded,
-        )
 
     def _run(self, step: Step, size: int) -> StepResult:
         """The step, before which the round's clients got `size` bytes each."""
@@ -258,7 +197,7 @@ class SplitServer:
         begin = BeginStep(step.number, step.epoch, step.step, step.lr, step.share)
         for client in step.clients:
             self.timeline.begun(client, begin.size + size + self._down.pop(client, 0))
-        io = StepIO(self._parties, step, self.trained)
+        io = StepIO(self.participation.parties, step, self.trained)
         if size:
             self._count_raw_down(io, len(step.clients), Share.WEIGHTS)
         self.transport.announce(step.clients, begin)
@@ -288,35 +227,29 @@ class SplitServer:
         )
 
     def _mean(self, step: Step, values: list[float]) -> float:
-        weights = mean_weights(step.samples, self._weighting)
-        return sum(w * v for w, v in zip(weights, values, strict=True)) if weights else math.nan
+        return self._work.mean(step, values)
 
     def _synchronise(self, io: StepIO, step: Step) -> None:
         """Give clients the mean of what they shared, or the next one the weights of the last."""
         if step.heir is not None:
             self._hand_over(io, step, step.heir)
             return
-        mean = io.gradients
+        mean, trained = io.gradients, dict(sorted(self.trained.items()))
+        self.trained.clear()
         if step.share in _WEIGHTS:
             # Clients that sat this step out, but trained since weights were last averaged, count, too.
-            samples = io.ask_missing(step, dict(sorted(self.trained.items())))
-            self.trained.clear()
+            samples = io.ask_missing(step, trained)
             if not samples and self.alone:
                 return
             mean = self.aggregation.round(list(samples.values()))
             for client in samples:
                 with self.timeline.server("sync"), self.boundary.blame(client):
                     mean.add(client, io.weights.pop(client))
-        if self.rounds is not None:
-            self.trained.clear()
-            with self.timeline.server("sync"):
-                self.rounds.update(_made_here(mean), step)
-            return
-        everybody = range(len(self.plan.samples))
         with self.timeline.server("sync"):
-            size = mean.deliver(step, everybody)
-        self._count_raw_down(io, len(self.transport.members()), step.share)
-        self._down = dict.fromkeys(everybody, size)
+            recipients, size = self.participation.deliver(mean, step)
+        if recipients:
+            self._count_raw_down(io, len(self.transport.members()), step.share)
+        self._down = dict.fromkeys(recipients, size)
 
     def _hand_over(self, io: StepIO, step: Step, heir: int) -> None:
         if not isinstance(self.aggregation, HandsOver):
@@ -329,9 +262,3 @@ class SplitServer:
 
     def _count_raw_down(self, io: StepIO, recipients: int, share: Share) -> None:
         io.count_raw(Direction.DOWN, Kind.SYNC, recipients * self.aggregation.raw_bytes(share))
-
-
-def _made_here(mean: Round) -> ServerRound:
-    if not isinstance(mean, ServerRound):
-        raise TypeError("rounds with a sample of the clients need the server to average")
-    return mean

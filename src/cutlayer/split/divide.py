@@ -9,9 +9,9 @@ import torch
 from torch import fx, nn
 
 from cutlayer.errors import CutError
+from cutlayer.split.assemble import assemble
 from cutlayer.split.extract import extract
-from cutlayer.split.part import Part, assemble
-from cutlayer.split.program import Program
+from cutlayer.split.part import Part, Program
 from cutlayer.split.recompute import asks_size, cheaper_sources, is_data, is_size, made_of_data
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 from cutlayer.split.tracing.symbolic import Call, Trace, trace_around

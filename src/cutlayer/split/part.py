@@ -1,15 +1,65 @@
-"""`Part`: a part of a cut model as a module, with its parameters and buffers under their original names."""
+"""`Part`: a part of a cut model as a module, and `Program`: its forward pass as a compiled torch.fx graph.
+
+A part has its parameters and buffers under their original names. Both can be copied and pickled.
+"""
+
+from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx.node import map_aggregate, map_arg
+from torch.utils import _pytree as pytree
 
 from cutlayer.errors import CutError, ModelError
-from cutlayer.split.program import Program
 from cutlayer.split.tracing.sizes import SizeCheck
+
+
+class Program:
+    """One graph, compiled when it is first run. It holds no weights: these are in the part that runs it.
+
+    Copies of a part share their programs. A pickled program is its graph, and compiled again on arrival.
+    """
+
+    def __init__(self, graph: fx.Graph, form: Any = None) -> None:
+        """`form` is how the graph's list of outputs is put together again, such as to a ModelOutput."""
+        self.graph = graph
+        self.form = form
+        self.inputs: tuple[str, ...] = tuple(str(n.target) for n in graph.nodes if n.op == "placeholder")
+        self._forward: Callable[..., Any] | None = None
+
+    def __call__(self, part: nn.Module, *inputs: Any) -> Any:
+        """Run the graph with the part's weights."""
+        forward = self._forward or self.compile(part)
+        found = forward(part, *inputs)
+        return found if self.form is None else pytree.tree_unflatten(found, self.form)
+
+    def compile(self, part: nn.Module) -> Callable[..., Any]:
+        """The function that the graph describes."""
+        # Only the generated function is kept. A GraphModule would make plain tensors and non-persistent
+        # buffers persistent, and would drop unused state on deepcopy.
+        made: Callable[..., Any] = type(fx.GraphModule(part, copy.deepcopy(self.graph))).forward
+        self._forward = made
+        return made
+
+    def source(self) -> str:
+        """The graph as Python code."""
+        return self.graph.python_code("self").src
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Program:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The form as an object of that form, whose leaves are numbers: PyTorch's own description of it has
+        # no stable way to be pickled.
+        form = self.form
+        shape = None if form is None else pytree.tree_unflatten(range(form.num_leaves), form)
+        return _read, (_write(self.graph), shape)
 
 
 class Part(nn.Module):
@@ -110,121 +160,52 @@ def _check_crossing(output: Any) -> None:
             )
 
 
-def assemble(
-    model: nn.Module,
-    programs: dict[bool, list[Program]],
-    constants: dict[str, torch.Tensor],
-    check: SizeCheck | None = None,
-    fixed: dict[str, Any] | None = None,
-) -> list[Part]:
-    """Make modules of the parts' programs (one list for each mode), and distribute the state among them.
+@dataclass(frozen=True)
+class _Reference:
+    """Stands for the result of the node at that place."""
 
-    `check` knows which sizes the first part takes, `fixed` with which other arguments the model was traced.
-    """
-    count = len(programs[False])
-    parts = []
-    for i in range(count):
-        training, evaluating = programs[True][i], programs[False][i]
-        same = training.form == evaluating.form and training.source() == evaluating.source()
-        modes = {False: evaluating, True: evaluating if same else training}
-        parts.append(Part(modes, first=i == 0, last=i == count - 1, check=check, fixed=fixed))
-    earlier: set[int] = set()
-    for part in parts:
-        for target in _targets(program.graph for program in part._cut_programs.values()):
-            _attach(part, model, target, constants, earlier)
-        earlier.update(id(module) for module in part.modules())
-    _check_ties(parts)
-    _deal_out_unused(model, parts)
-    for part in parts:
-        for program in part._cut_programs.values():
-            program.compile(part)
-        _finish_holders(part, model)
-    return parts
+    place: int
 
 
-def _targets(graphs: Iterable[fx.Graph]) -> list[str]:
-    # Short names first: a module that is called whole includes its submodules.
-    ops = ("call_module", "get_attr")
-    found = {str(node.target) for graph in graphs for node in graph.nodes if node.op in ops}
-    return sorted(found, key=lambda name: (name.count("."), name))
+@dataclass(frozen=True)
+class _Function:
+    """A function by where it is found, such as max_pool2d in torch.nn.functional."""
+
+    module: str
+    name: str
 
 
-def _attach(
-    part: nn.Module,
-    model: nn.Module,
-    name: str,
-    constants: dict[str, torch.Tensor],
-    earlier: set[int],
-) -> None:
-    """Register in the part what the model has under that name, in the same way."""
-    holder, source = part, model
-    *path, last = name.split(".")
-    for atom in path:
-        source = source.get_submodule(atom)
-        if atom not in holder._modules:
-            holder.add_module(atom, nn.Module())
-        holder = holder.get_submodule(atom)
-        if holder is source:
-            return  # already there, as part of a module that was attached whole
-    if last in source._modules:
-        module = source.get_submodule(last)
-        if id(module) in earlier and not module.state_dict():
-            # One activation or dropout used in two parts: each needs its own mode.
-            module = copy.deepcopy(module)
-        holder.add_module(last, module)
-    elif last in source._parameters:
-        holder.register_parameter(last, source._parameters[last])
-    elif last in source._buffers:
-        persistent = last not in source._non_persistent_buffers_set
-        holder.register_buffer(last, source._buffers[last], persistent=persistent)
-    else:
-        # A tensor that is no buffer: registered so that it moves with the part, but not saved.
-        tensor = constants[name] if name in constants else getattr(source, last)
-        holder.register_buffer(last, tensor, persistent=False)
+def _write(graph: fx.Graph) -> list[tuple[Any, ...]]:
+    """A graph as plain data."""
+    place = {node: i for i, node in enumerate(graph.nodes)}
+
+    def refer(node: fx.Node) -> Any:
+        return _Reference(place[node])
+
+    return [
+        (n.op, _name_of(n.target), map_arg(n.args, refer), map_arg(n.kwargs, refer), n.name)
+        for n in graph.nodes
+    ]
 
 
-def _check_ties(parts: list[Part]) -> None:
-    owners: dict[int, tuple[int, str]] = {}
-    for i, part in enumerate(parts):
-        for name, tensor in part.state_dict(keep_vars=True).items():
-            if not isinstance(tensor, torch.Tensor):
-                continue  # what get_extra_state returned
-            owner, other = owners.setdefault(id(tensor), (i, name))
-            # Head and tail of a U-shape are on one side: the client's.
-            if owner != i and (owner, i) != (0, 2):
-                names = f"'{name}'" if name == other else f"'{other}' and '{name}'"
-                raise CutError(
-                    f"parameters are shared across the cut: {names} would be in two parts, "
-                    "which would train two copies apart. Untie them first (transformers: "
-                    "tie_word_embeddings=False in the configuration)."
-                )
+def _read(nodes: list[tuple[Any, ...]], shape: Any) -> Program:
+    """The program of a graph that `_write` gave."""
+    form = None if shape is None else pytree.tree_structure(shape)
+    graph, made = fx.Graph(), list[fx.Node]()
+
+    def resolve(value: Any) -> Any:
+        return made[value.place] if isinstance(value, _Reference) else value
+
+    for op, target, args, kwargs, name in nodes:
+        if isinstance(target, _Function):
+            target = getattr(importlib.import_module(target.module), target.name)
+        args, kwargs = map_aggregate(args, resolve), map_aggregate(kwargs, resolve)
+        made.append(graph.create_node(op, target, args, kwargs, name=name))
+    return Program(graph, form)
 
 
-def _deal_out_unused(model: nn.Module, parts: list[Part]) -> None:
-    """Attach state that no graph reads: to the part that has it under another name, else to the last part."""
-    owners = {id(t): p for p in parts for t in p.state_dict(keep_vars=True).values()}
-    present = {name for part in parts for name in part.state_dict()}
-    for name, tensor in model.state_dict(keep_vars=True).items():
-        if name in present:
-            continue
-        if name.rpartition(".")[2] == "_extra_state":
-            raise CutError(f"the module that makes '{name}' would be divided, and that with it.")
-        _attach(owners.get(id(tensor), parts[-1]), model, name, {}, set())
-
-
-def _finish_holders(part: Part, model: nn.Module) -> None:
-    """Give the container modules made for this part the mode and the order of the original ones."""
-    for name, holder in part.named_modules():
-        if type(holder) is nn.Module or holder is part:
-            source = model.get_submodule(name)
-            holder.training = source.training
-            _sort(holder._modules, source._modules)
-            _sort(holder._parameters, source._parameters)
-            _sort(holder._buffers, source._buffers)
-
-
-def _sort(entries: dict[str, Any], like: dict[str, Any]) -> None:
-    # The last bit of sums over parameters, as in gradient clipping, depends on their order.
-    order = {name: i for i, name in enumerate(like)}
-    for name in sorted(entries, key=lambda name: order.get(name, len(order))):
-        entries[name] = entries.pop(name)
+def _name_of(target: Any) -> Any:
+    # Some functions of PyTorch are made inside of another one, so that pickle does not find them.
+    if "<locals>" in getattr(target, "__qualname__", ""):
+        return _Function(target.__module__, target.__name__)
+    return target

@@ -11,9 +11,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from cutlayer.errors import CutError
+from cutlayer.split.assemble import assemble
 from cutlayer.split.divide import Crossing, before, behind, divide, tensor_names
-from cutlayer.split.part import assemble
-from cutlayer.split.program import Program
+from cutlayer.split.part import Program
 from cutlayer.split.tracing.examples import Example, example_of, transformers_example
 from cutlayer.split.tracing.symbolic import Trace, set_mode, trace_all, unchanged
 

@@ -5,9 +5,9 @@ subclass of `Task`. A task knows outputs and targets. It must not know models, c
 """
 
 from cutlayer.tasks.allowed import ANY_TASK, AllowedTasks
-from cutlayer.tasks.base import Metric, Task
+from cutlayer.tasks.base import Floats, Integers, Target, Task
+from cutlayer.tasks.metric import Metric
 from cutlayer.tasks.registry import TASKS, build, chosen
-from cutlayer.tasks.targets import Floats, Integers, Target
 
 __all__ = [
     "ANY_TASK",

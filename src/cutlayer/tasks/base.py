@@ -1,51 +1,63 @@
-"""What training asks of a task: targets to bytes and back, the loss, and the metrics of a whole test set."""
+"""What training asks of a task: targets to bytes and back, the loss, and the sums that metrics are made of.
+
+Targets travel as integers packed in as few bits as their range needs, or as frames of floats.
+"""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.errors import MessageError, TaskError
-from cutlayer.tasks.targets import TargetCodec
+from cutlayer.codecs import codec, decode
+from cutlayer.codecs.tensor_set.integers import pack_bits, unpack_bits
+from cutlayer.errors import DataError, MessageError, TaskError
+from cutlayer.tasks.metric import LOSS, Metric
 
 # No sum over a test batch is larger.
 _LARGEST = 1e15
 
-#: The metric of a task that has none but its loss.
-LOSS = "test_loss"
+# A frame's header has at most 64 bytes for four dimensions, and eight more for each further one.
+_HEADER = 128
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A metric's name, whether higher is better, and how it is shown."""
+class Target:
+    """The form of one sample's target, as data have it."""
 
-    name: str
-    higher: bool = True
-    percent: bool = False
-    """A share from 0 to 1, which people read as per cent."""
-    minor: bool = False
-    """Left out where there is room for few columns."""
+    kind: Literal["integers", "floats"]
+    shape: tuple[int, ...] = ()
+    values: int = 0
+    """Integers are 0 to values - 1."""
+    bits: bool = False
+    """Whether integers are yes or no for each of several labels."""
+    sequence: bool = False
+    """Whether samples are sequences of tokens, and targets have one for each of these."""
 
-    def better(self, new: float, old: float) -> bool:
-        """Whether a value is better than another one. NaN never is."""
-        if math.isnan(new):
-            return False
-        return math.isnan(old) or (new > old if self.higher else new < old)
+    def describe(self) -> str:
+        """The form in words."""
+        many = f" of shape {list(self.shape)}" if self.shape else ""
+        if self.kind == "floats":
+            return f"floats{many}"
+        return f"bits{many}" if self.bits else f"integers{many} from 0 to {self.values - 1}"
 
-    def best(self, values: Sequence[float]) -> float:
-        """The best of these values; NaN if there is none."""
-        found = math.nan
-        for value in values:
-            found = value if self.better(value, found) else found
-        return found
 
-    def text(self, value: float) -> str:
-        """A value for people."""
-        return f"{value:.2%}" if self.percent else f"{value:.4g}"
+class TargetCodec(Protocol):
+    """Turns the targets of a batch into bytes, and bytes from another party into targets."""
+
+    def pack(self, targets: Tensor) -> bytes:
+        """The targets of a batch as bytes."""
+
+    def unpack(self, data: bytes, count: int) -> Tensor:
+        """The targets of `count` samples. Raises MessageError if the bytes cannot be those."""
+
+    def size(self, count: int) -> int:
+        """The most bytes that the targets of `count` samples take."""
 
 
 class Task(ABC):
@@ -115,14 +127,6 @@ class Task(ABC):
         return {"name": self.name or type(self).__name__, "metrics": [vars(m) for m in self.metrics]}
 
 
-def metrics_of(described: Mapping[str, Any]) -> tuple[Metric, ...]:
-    """The metrics in what `Task.describe` gave. Raises KeyError, TypeError or ValueError if it is damaged."""
-    found = tuple(Metric(**entry) for entry in described["metrics"])
-    if not found or not all(isinstance(metric.name, str) for metric in found):
-        raise ValueError("no metrics")
-    return found
-
-
 def tensor_of(outputs: Any) -> Tensor:
     """The model's outputs as a tensor: themselves, or their `logits`, as Hugging Face models call them."""
     if isinstance(outputs, Tensor):
@@ -146,4 +150,87 @@ def expect_shape(outputs: Any, shape: tuple[int, ...], what: str) -> Tensor:
             f"the model gives outputs of shape {list(found.shape)}, but {what} needs {list(shape)} "
             "(samples in front); change the model's last layer, or the task"
         )
+    return found
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Integers from 0 to values - 1, in ceil(log2(values)) bits each."""
+
+    values: int
+    shape: tuple[int, ...] = ()
+
+    def pack(self, targets: Tensor) -> bytes:
+        """See `TargetCodec.pack`."""
+        flat = targets.reshape(-1).numpy() if targets.dtype == torch.int64 else _integers(targets)
+        if self.shape and len(flat) and not 0 <= int(flat.min()) <= int(flat.max()) < self.values:
+            raise DataError(
+                f"targets from {int(flat.min())} to {int(flat.max())}, where 0 to {self.values - 1} can be; "
+                "correct the data, or say how many classes there are"
+            )
+        return pack(flat, self.values)
+
+    def unpack(self, data: bytes, count: int) -> Tensor:
+        """See `TargetCodec.unpack`."""
+        found = torch.from_numpy(unpack(data, count * math.prod(self.shape), self.values))
+        return found.view(count, *self.shape) if self.shape else found
+
+    def size(self, count: int) -> int:
+        """See `TargetCodec.size`."""
+        return (count * math.prod(self.shape) * bits_per_label(self.values) + 7) // 8
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Floats as a dense frame of float32."""
+
+    shape: tuple[int, ...] = ()
+
+    def pack(self, targets: Tensor) -> bytes:
+        """See `TargetCodec.pack`."""
+        return codec("dense").encode(targets.to(torch.float32))
+
+    def unpack(self, data: bytes, count: int) -> Tensor:
+        """See `TargetCodec.unpack`."""
+        found: Tensor = decode(data, max_elements=count * math.prod(self.shape))
+        if tuple(found.shape) != (count, *self.shape) or found.dtype != torch.float32:
+            raise MessageError(
+                f"targets of shape {list(found.shape)} of {found.dtype}; expected {[count, *self.shape]} of "
+                "torch.float32"
+            )
+        if not bool(torch.isfinite(found).all()):
+            raise MessageError("targets are not finite")
+        return found
+
+    def size(self, count: int) -> int:
+        """See `TargetCodec.size`."""
+        return 4 * count * math.prod(self.shape) + _HEADER
+
+
+def bits_per_label(classes: int) -> int:
+    """ceil(log2(classes)), at least 1."""
+    return max(1, (classes - 1).bit_length())
+
+
+def pack(labels: npt.NDArray[np.int64], classes: int) -> bytes:
+    """Labels 0..classes-1 as bytes, the lowest bit of the first label first."""
+    return pack_bits(labels.astype(np.uint64), bits_per_label(classes))
+
+
+def unpack(packed: bytes, count: int, classes: int) -> npt.NDArray[np.int64]:
+    """The labels in bytes from another party, checked: neither count nor values are believed."""
+    bits = bits_per_label(classes)
+    if len(packed) != (count * bits + 7) // 8:
+        raise MessageError(
+            f"{count} labels of {classes} classes take {(count * bits + 7) // 8} bytes, not {len(packed)}"
+        )
+    # In chunks: masks of a batch of images are millions of labels.
+    labels = unpack_bits(memoryview(packed), count, bits).astype(np.int64)
+    if count and int(labels.max()) >= classes:
+        raise MessageError(f"a label is {int(labels.max())}; there are classes 0 to {classes - 1}")
+    return labels
+
+
+def _integers(targets: Tensor) -> npt.NDArray[np.int64]:
+    found: npt.NDArray[np.int64] = targets.reshape(-1).to(torch.int64).numpy()
     return found

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutlayer.errors import TaskError
-from cutlayer.tasks.base import Metric, Task, expect_shape
-from cutlayer.tasks.targets import Integers, Target
+from cutlayer.tasks.base import Integers, Target, Task, expect_shape
+from cutlayer.tasks.metric import Metric
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from cutlayer.errors import TaskError
-from cutlayer.tasks.base import Metric, Task
-from cutlayer.tasks.targets import Floats, Integers, Target, TargetCodec
+from cutlayer.tasks.base import Floats, Integers, Target, TargetCodec, Task
+from cutlayer.tasks.metric import Metric
 
 
 @dataclass(frozen=True)

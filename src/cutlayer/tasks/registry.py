@@ -10,13 +10,12 @@ from typing import Any
 
 from cutlayer.errors import TaskError
 from cutlayer.tasks.allowed import AllowedTasks
-from cutlayer.tasks.base import Task
+from cutlayer.tasks.base import Target, Task
 from cutlayer.tasks.classification import Classification
 from cutlayer.tasks.language import Language
 from cutlayer.tasks.multilabel import Multilabel
 from cutlayer.tasks.regression import Regression
 from cutlayer.tasks.segmentation import Segmentation
-from cutlayer.tasks.targets import Target
 
 BuiltIn = type[Classification | Multilabel | Regression | Segmentation | Language]
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutlayer.errors import TaskError
-from cutlayer.tasks.base import Metric, Task, tensor_of
-from cutlayer.tasks.targets import Floats, Target
+from cutlayer.tasks.base import Floats, Target, Task, tensor_of
+from cutlayer.tasks.metric import Metric
 
 # With more outputs than this, R² is that of all of them together, not the mean over outputs.
 _MOST_OUTPUTS = 64

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutlayer.errors import DataError, TaskError
-from cutlayer.tasks.base import Metric, Task, expect_shape
-from cutlayer.tasks.targets import Integers, Target
+from cutlayer.tasks.base import Integers, Target, Task, expect_shape
+from cutlayer.tasks.metric import Metric
 
 _IGNORED = -100
 

@@ -24,7 +24,7 @@ from cutlayer.codecs import Codec, decode
 from cutlayer.errors import ConfigError, CutlayerError
 from cutlayer.rates.adaptive import PASSES
 from cutlayer.split import CutPoint, relative_error
-from cutlayer.tasks.targets import bits_per_label
+from cutlayer.tasks.base import bits_per_label
 from cutlayer.tools.bench import best
 from cutlayer.wire.link.model import Link
 from cutlayer.wire.messages.types import BeginStep, Report, Share

@@ -25,7 +25,7 @@ from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.protocol.state_form import StateForm
 from cutlayer.training import checkpoint
 from cutlayer.training.build import make_mean_rule
-from cutlayer.training.serve import check_names
+from cutlayer.training.serving.checks import check_names
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,16 @@ from cutlayer.aggregation.robust import MeanRule
 from cutlayer.config.schema import Config
 from cutlayer.protocol.build import make_client
 from cutlayer.protocol.objects import RunObjects
-from cutlayer.protocol.plan import Plan
+from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.server.asynchronous.arrivals import Arrivals
+from cutlayer.server.asynchronous.client_model import KeptClientModel
+from cutlayer.server.asynchronous.mode import Asynchronous, AsyncMode
+from cutlayer.server.participation import AllClients
 from cutlayer.server.sampled_rounds import SampledRounds
-from cutlayer.server.split_server import SplitServer
+from cutlayer.server.split_server import MakeParticipation, SplitServer
 from cutlayer.split import Part
 from cutlayer.training.progress import Display
 from cutlayer.training.trainer import Listener, Outputs, Schedule, Trainer
-from cutlayer.wire.transport import Transport
 
 
 def make_mean_rule(config: Config) -> MeanRule:
@@ -23,15 +27,23 @@ def make_mean_rule(config: Config) -> MeanRule:
     return MeanRule(config.robust.mean, config.robust.trim, config.robust.clip_shared)
 
 
-def make_rounds(
-    config: Config, parts: tuple[Part, ...], plan: Plan, transport: Transport, objects: RunObjects
-) -> SampledRounds | None:
-    """What keeps the clients' half where only a sample of them takes part; None where all do."""
-    if not config.train.clients_per_step:
-        return None
-    # Weights of its own: in one process the parts are those of the clients.
+def make_participation(
+    config: Config,
+    parts: tuple[Part, ...],
+    codecs: RunCodecs,
+    arrivals: Callable[[], Arrivals],
+    objects: RunObjects,
+) -> MakeParticipation:
+    """Who takes part in each step. `arrivals` makes what mode async needs to know who comes next."""
+    train = config.train
+    if not train.clients_per_step and train.mode != "async":
+        return AllClients
+    # A half of the server's own, with weights of its own: in one process the parts are those of the clients.
     half = make_client(config, copy.deepcopy(parts), objects.make_optimizer)
-    return SampledRounds(half, plan, transport)
+    if train.clients_per_step:
+        return partial(SampledRounds, half)
+    kept = KeptClientModel(half, codecs, make_mean_rule(config))
+    return partial(AsyncMode, Asynchronous(kept, arrivals(), train.staleness))
 
 
 def build_trainer(

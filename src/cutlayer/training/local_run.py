@@ -16,7 +16,6 @@ from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError
 from cutlayer.protocol.boundary import Agreed
 from cutlayer.protocol.build import (
-    make_client,
     make_clients,
     make_codecs,
     make_plan,
@@ -32,8 +31,6 @@ from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
 from cutlayer.rates.base import Rate
 from cutlayer.rates.scheduled import fixed_or_scheduled
 from cutlayer.server.asynchronous.arrivals import VirtualArrivals
-from cutlayer.server.asynchronous.client_model import KeptClientModel
-from cutlayer.server.asynchronous.mode import Asynchronous
 from cutlayer.server.evaluation import evaluate_on
 from cutlayer.server.results import Evaluation, StepResult
 from cutlayer.server.simulated_work import SimulatedWork
@@ -42,7 +39,7 @@ from cutlayer.split import Part
 from cutlayer.split.tensors import to_device
 from cutlayer.split.weights import assign, device_of
 from cutlayer.tasks import ANY_TASK, Task
-from cutlayer.training.build import make_mean_rule, make_rounds
+from cutlayer.training.build import make_mean_rule, make_participation
 from cutlayer.wire.link.model import parse_links
 from cutlayer.wire.meter import Meter
 
@@ -147,15 +144,12 @@ def local_run(
     codecs = make_codecs(config, vector_sizes(halves[0]))
     plan = make_plan(config.train, [len(part) for part in data.parts], config.seed)
     work = _work(config, data, parts)
-    asynchronous = None
-    if work is not None and config.train.mode == "async":
-        # A half of the server's own: those of the clients are as old as the batches that they work on.
-        own = make_client(config, copy.deepcopy(parts), objects.make_optimizer)
-        asynchronous = Asynchronous(
-            KeptClientModel(own, codecs, make_mean_rule(config)),
-            VirtualArrivals(work, parse_links(config.link.spec)),
-            config.train.staleness,
-        )
+
+    def arrivals() -> VirtualArrivals:
+        if work is None:
+            raise TypeError("mode async in one process needs to know how long clients compute")
+        return VirtualArrivals(work, parse_links(config.link.spec))
+
     server = SplitServer(
         make_server(config, parts, task, given=objects.make_optimizer),
         plan,
@@ -169,9 +163,8 @@ def local_run(
         links=parse_links(config.link.spec),
         note_rates=config.codec.rate != "fixed",
         agreed=Agreed(clip_smashed=config.robust.clip_smashed),
-        rounds=make_rounds(config, parts, plan, clients.transport, objects),
+        make_participation=make_participation(config, parts, codecs, arrivals, objects),
         work=work,
-        asynchronous=asynchronous,
     )
     return LocalRun(server, clients, config, data, whole)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TextIO
 from cutlayer.plain_json import to_json
 from cutlayer.tasks import Metric
 from cutlayer.training.progress_bar import ProgressBar, progress_bar
-from cutlayer.training.run_metrics import RunMetrics
+from cutlayer.training.status.run_metrics import RunMetrics
 
 Mode = Literal["auto", "quiet", "json"]
 Record = Mapping[str, Any]

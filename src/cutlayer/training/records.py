@@ -20,8 +20,8 @@ from typing import Any
 from cutlayer.errors import FileError, RecordError
 from cutlayer.files import atomic_path, locked_log, reason
 from cutlayer.plain_json import to_json
-from cutlayer.tasks.base import Metric, metrics_of
 from cutlayer.tasks.classification import Classification
+from cutlayer.tasks.metric import Metric, metrics_of
 
 TASK_FILE = "task.json"
 """The task's metrics in a run directory: the keys of records that tell how well the model does."""

@@ -18,9 +18,10 @@ from cutlayer.training.build import build_trainer
 from cutlayer.training.gradient_bias import BiasTracker
 from cutlayer.training.local_run import LocalRun, local_run
 from cutlayer.training.progress import Display, Quiet
+from cutlayer.training.result import Result
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
-from cutlayer.training.trainer import Listener, Result
+from cutlayer.training.trainer import Listener
 
 
 def train(

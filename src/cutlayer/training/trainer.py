@@ -4,7 +4,6 @@ Whether clients are in this process or on other machines is their pool's busines
 its state, all go back to the last checkpoint.
 """
 
-import dataclasses
 import json
 import math
 import time
@@ -21,13 +20,13 @@ from cutlayer.files import remove_partial_files, write_atomically
 from cutlayer.interrupt import Interrupt
 from cutlayer.protocol.plan import when_extended
 from cutlayer.server.evaluation import evaluate
-from cutlayer.server.results import EpochSums, Evaluation
+from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
-from cutlayer.tasks import Metric
 from cutlayer.training import checkpoint
 from cutlayer.training.progress import Display
 from cutlayer.training.provenance import provenance
 from cutlayer.training.records import TASK_FILE, RecordWriter
+from cutlayer.training.result import Result, Standing
 from cutlayer.training.tensorboard import TensorBoard
 
 
@@ -68,29 +67,6 @@ class Listener(Protocol):
         """An epoch is complete."""
 
 
-@dataclass(frozen=True)
-class Result:
-    """One run, complete."""
-
-    directory: Path
-    epochs: int
-    steps: int
-    scored: Evaluation | None
-    """The evaluation after the last epoch."""
-    metric: Metric
-    """The task's main metric, by which checkpoints are compared."""
-    best: float
-    """Its best value; NaN without an evaluation."""
-    best_step: int
-    bytes: dict[str, int]
-    """All training traffic, by direction and kind."""
-    seconds: float
-    simulated_seconds: float | None
-    """What the run would have taken on the configured link, or with the configured speeds; None without."""
-    stopped: bool = False
-    """Whether it was stopped before its last step."""
-
-
 class Trainer:
     """Epochs, records, evaluation and checkpoints of a run.
 
@@ -121,10 +97,7 @@ class Trainer:
         # Nobody else writes here while the records are locked: these are of processes that were killed.
         remove_partial_files(self._checkpoints)
         self._tensorboard: TensorBoard | None = None
-        self._sums = EpochSums()
-        self._best: tuple[float, int] | None = None
-        """The best value of the main metric and the step at which it was reached."""
-        self._scored: Evaluation | None = None
+        self._standing = Standing(self.server.task.main)
         self._began = time.monotonic()
 
     def begin(self, resume: bool) -> None:
@@ -178,7 +151,7 @@ class Trainer:
                 raise DivergedError(f"{error}. {self._remedy()}", error.step) from error
             if result.step.clients:
                 self._tell("step", result.record() | further)
-                self._sums.add(result)
+                self._standing.sums.add(result)
             if result.step.last:
                 self._end_epoch(result.step.epoch)
             elif interrupt.requested or (every and self.server.number % every == 0):
@@ -192,7 +165,7 @@ class Trainer:
         """To the newest checkpoint, or to the very beginning if there is none."""
         self.server = self._make_server()
         self.server.transport.meter.restore({})
-        self._sums, self._best, self._scored = EpochSums(), None, None
+        self._standing = Standing(self.server.task.main)
         self._restore()
         self._records.truncate_after(self.server.number)
         if self._tensorboard is not None:
@@ -207,10 +180,7 @@ class Trainer:
                 return
             try:
                 self.server.restore(found.tensors, found.state["session"])
-                self._sums.restore(found.state["sums"])
-                best, scored = found.state["best"], found.state["scored"]
-                self._best = (float(best[0]), int(best[1])) if best else None
-                self._scored = Evaluation.parse(scored) if scored else None
+                self._standing.restore(found.state)
                 self._note_extension(found.run)
                 return
             except (CheckpointError, LookupError, TypeError, ValueError) as error:
@@ -235,25 +205,18 @@ class Trainer:
         scored = None
         if last or (every and (epoch + 1) % every == 0):
             scored = self._evaluate()
-            self._scored = scored or self._scored
             if scored is not None:
-                self._note_best(scored)
-        record = self._sums.record(epoch, self.server.number, scored, self.server.task.metrics)
+                self._standing.evaluated(scored, self.server.number)
+        record = self._standing.sums.record(epoch, self.server.number, scored, self.server.task.metrics)
         record["simulated_seconds"] = self.server.timeline.clock.seconds
         record["client_bytes"] = {
             str(client): {"up": sent["up"], "down": sent["down"]}
             for client, sent in self.server.transport.meter.by_client().items()
         }
         self._tell("epoch", record)
-        self._sums = EpochSums()
+        self._standing.begin_epoch()
         # After the record: a run killed in between repeats the evaluation and writes the record again.
         self._save()
-
-    def _note_best(self, scored: Evaluation) -> None:
-        metric = self.server.task.main
-        value = scored.value(metric)
-        if self._best is None or metric.better(value, self._best[0]):
-            self._best = (value, self.server.number)
 
     def _evaluate(self) -> Evaluation | None:
         scored = None
@@ -285,14 +248,9 @@ class Trainer:
                 self.server.number,
             )
         self._records.sync()
-        about = {
-            "session": state,
-            "sums": self._sums.state(),
-            "best": self._best,
-            "scored": dataclasses.asdict(self._scored) if self._scored else None,
-        }
+        about = {"session": state, **self._standing.state()}
         checkpoint.save(self._checkpoints, self.server.number, tensors, about, self._outputs.identity)
-        checkpoint.keep(self._checkpoints, self._outputs.keep, self._best[1] if self._best else None)
+        checkpoint.keep(self._checkpoints, self._outputs.keep, self._standing.best_step or None)
 
     def _remedy(self) -> str:
         steps = checkpoint.steps(self._checkpoints)
@@ -309,10 +267,10 @@ class Trainer:
             directory=self._directory,
             epochs=self._schedule.epochs,
             steps=self.server.number,
-            scored=self._scored,
-            metric=self.server.task.main,
-            best=self._best[0] if self._best else math.nan,
-            best_step=self._best[1] if self._best else 0,
+            scored=self._standing.scored,
+            metric=self._standing.metric,
+            best=self._standing.best,
+            best_step=self._standing.best_step,
             bytes=self.server.transport.meter.snapshot(),
             seconds=time.monotonic() - self._began,
             simulated_seconds=timeline.clock.seconds if timeline.simulates else None,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from cutlayer.errors import MessageError
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.parse import parse
+from cutlayer.wire.messages.types import parse
 from cutlayer.wire.meter import Direction, Meter
 
 #: A client: takes a message from the server, gives its answers.

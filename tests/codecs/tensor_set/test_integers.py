@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cutlayer
+from cutlayer.codecs.kernels.float_types import INTEGERS, IntegerType
 from cutlayer.codecs.tensor_set.integers import encode_integers
 from cutlayer.errors import DtypeError, EmptyTensorError, FrameError, HeaderError, PayloadError
-from cutlayer.float_types import INTEGERS, IntegerType
 
 
 @given(

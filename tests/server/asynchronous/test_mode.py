@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from cutlayer.server.asynchronous.mode import AsyncMode
 from cutlayer.server.asynchronous.update import discount
 from cutlayer.split.state import client_state, server_state
 from cutlayer.training.local_run import LocalRun
@@ -23,8 +24,8 @@ def test_equal_clients_and_a_full_buffer_give_the_bits_of_parallel(start: Start)
         one, other = ours.step(), theirs.step()
         assert one.losses == other.losses
         assert one.ages == [0, 0, 0]
-    kept = ours.server.asynchronous
-    assert kept is not None
+    kept = ours.server.participation
+    assert isinstance(kept, AsyncMode)
     for a, b in (
         (server_state(ours.server.half), server_state(theirs.server.half)),
         (client_state(kept.model.half), client_state(theirs.clients.halves[0])),

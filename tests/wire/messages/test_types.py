@@ -6,8 +6,8 @@ from cutlayer.errors import MessageError
 from cutlayer.wire.loopback import Loopback
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.named import Named, join_named, split_named
-from cutlayer.wire.messages.parse import head_size, parse
 from cutlayer.wire.messages.remote_loop import Backward, Forward, InputGradients, Leave, Outputs, Rejected
+from cutlayer.wire.messages.scores import Scores, Sums
 from cutlayer.wire.messages.types import (
     TYPES,
     Ask,
@@ -18,13 +18,13 @@ from cutlayer.wire.messages.types import (
     Labels,
     Placeholder,
     Report,
-    Scores,
     Share,
     Smashed,
     State,
-    Sums,
     SyncDown,
     SyncUp,
+    head_size,
+    parse,
 )
 from cutlayer.wire.meter import Kind, Meter
 

@@ -22,9 +22,9 @@ from cutlayer.codecs.entropy.layout import (
 from cutlayer.codecs.entropy.least_squares import weights_per_channel
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
+from cutlayer.codecs.kernels.float_types import widened_bfloat16
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.tensors import Tensor
-from cutlayer.float_types import widened_bfloat16
 
 # The quantizer, in 1/64 of a step: magnitudes below the dead zone get level 0; above it, a remainder from
 # ROUND_UP_FROM on gets the next level.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from typing_extensions import Buffer
 
-from cutlayer import float_types
+from cutlayer.codecs.kernels import float_types
 from cutlayer.codecs.tensors import bytes_of, in_torch, tensor_from
 
 #: The types of values, as PyTorch names them.

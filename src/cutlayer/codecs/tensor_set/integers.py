@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cutlayer.codecs import frame
 from cutlayer.codecs.base import Codec, Reader
 from cutlayer.codecs.kernels.dispatch import kernels_for
+from cutlayer.codecs.kernels.float_types import INTEGERS, IntegerType
 from cutlayer.codecs.tensors import count, host, is_torch
 from cutlayer.errors import DtypeError, EmptyTensorError, PayloadError, TooLargeError
-from cutlayer.float_types import INTEGERS, IntegerType
 
 _SIDE = struct.Struct("<qB")
 _CHUNK = 1 << 14

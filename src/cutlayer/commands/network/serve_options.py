@@ -13,7 +13,7 @@ from cutlayer.commands.options import Flag
 if TYPE_CHECKING:
     from cutlayer.config.schema import Config
     from cutlayer.ranks.environment import RankEnvironment
-    from cutlayer.training.trainer import Result
+    from cutlayer.training.result import Result
     from cutlayer.wire.grpc.server import Listening
     from cutlayer.wire.limits import Limits
     from cutlayer.wire.policy import Policy

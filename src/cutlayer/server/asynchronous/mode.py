@@ -7,14 +7,14 @@ is older than `max_staleness` is discarded. The server's own weights are never s
 data arrive.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
 
-from cutlayer.aggregation.base import Shared
+from cutlayer.aggregation.base import Round, Shared
 from cutlayer.errors import AbsentError, CheckpointError, MessageError, RollbackError
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.server.asynchronous.arrivals import ANSWER, Arrivals
@@ -24,6 +24,8 @@ from cutlayer.server.asynchronous.kept_messages import KeptMessages
 from cutlayer.server.asynchronous.update import Update, discount
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import ServerWork
+from cutlayer.server.participation import Participation
+from cutlayer.server.results import StepResult
 from cutlayer.server.simulated_work import BACKWARD, FORWARD
 from cutlayer.server.step_io import Parties, StepIO
 from cutlayer.split.state import client_state, restore_client, under
@@ -43,18 +45,16 @@ class Asynchronous:
     max_staleness: int
 
 
-class AsyncMode:
+class AsyncMode(Participation):
     """The clients of a run in mode async, and the batches that they work on."""
 
     def __init__(
         self, given: Asynchronous, work: ServerWork, parties: Parties, plan: Plan, clients: ClientPool
     ) -> None:
-        self.model = given.model
-        self._work = work
         self._kept = kept = KeptMessages(parties.transport)
-        self._parties = replace(parties, transport=kept, boundary=parties.boundary.through(kept), means=False)
-        self._plan = plan
-        self._clients = clients
+        through = replace(parties, transport=kept, boundary=parties.boundary.through(kept), means=False)
+        super().__init__(work, through, plan, clients)
+        self.model = given.model
         self._arrivals = given.arrivals
         self._max_staleness = given.max_staleness
         self._flying: dict[int, InFlight] = {}
@@ -63,7 +63,30 @@ class AsyncMode:
         self._again = False
         """Whether all batches in flight have to be sent again: they are those of a checkpoint."""
 
-    def run(self, step: Step) -> Update:
+    def admit(self, number: int) -> Sequence[int]:
+        """See `Participation.admit`. They are let in whenever batches are given."""
+        return ()
+
+    def begin_step(self, number: int) -> tuple[Step, int]:
+        """See `Participation.begin_step`. Who takes part is known when they arrive."""
+        return self._plan.at(number), 0
+
+    def run(self, step: Step, size: int, together: Callable[[Step, int], StepResult]) -> StepResult:
+        """See `Participation.run`. One update of the server, after K arrivals."""
+        update = self.update(step)
+        step = replace(step, clients=tuple(update.clients), samples=tuple(update.samples))
+        return StepResult(
+            step=step,
+            loss=self._work.mean(step, update.losses),
+            losses=update.losses,
+            error=self._work.mean(step, [report.error for report in update.reports]),
+            raw_bytes=dict(update.raw),
+            bits=update.bits,
+            ages=update.ages,
+            discarded=update.discarded,
+        )
+
+    def update(self, step: Step) -> Update:
         """Take arrivals until there are enough of them, and update both halves."""
         update = Update(step)
         self._give(update)
@@ -81,12 +104,24 @@ class AsyncMode:
         with self._work.timed():
             self.model.update(step.lr)
         if self._arrivals.seconds is not None:
-            clock = self._parties.timeline.clock
+            clock = self.parties.timeline.clock
             clock.add(max(0.0, self._arrivals.seconds - clock.seconds))
         return update
 
-    def put_aside(self, client: int) -> None:
-        """Take what a client is about to answer off its connection: it can be asked something else."""
+    def deliver(self, mean: Round, step: Step) -> tuple[Sequence[int], int]:
+        """See `Participation.deliver`. There is no mean that all have at the same time."""
+        raise TypeError("mode async has no step that clients end together")
+
+    def kept(self, number: int) -> SyncUp:
+        """See `Participation.kept`."""
+        return self.model.shared(number)
+
+    def holders(self, number: int, holder: int) -> tuple[Sequence[int], Share]:
+        """See `Participation.holders`. Nobody has to be asked."""
+        return (), Share.NOTHING
+
+    def quiet(self, client: int) -> None:
+        """See `Participation.quiet`. What a client is about to answer is taken off its connection."""
         if client not in self._flying or self._again:
             return
         if not self._kept.holds(client):
@@ -97,17 +132,19 @@ class AsyncMode:
             )
             if client not in there:
                 raise AbsentError(f"{self._kept.label(client)} did not answer in time")
-        with self._parties.boundary.blame(client):
+        with self.parties.boundary.blame(client):
             self._kept.hold(client, ANSWER)
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The clients' half and all batches in flight, by name, and the rest as plain JSON."""
+    def state(self, number: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """See `Participation.state`: the clients' half and all batches in flight."""
         tensors, flying = to_checkpoint(self._flying)
         tensors |= {f"{_HALF}{name}": t for name, t in client_state(self.model.half).items()}
-        return tensors, {"given": self._given, "flying": flying, "arrivals": self._arrivals.state()}
+        arrivals = self._arrivals.state()
+        return tensors, {"asynchronous": {"given": self._given, "flying": flying, "arrivals": arrivals}}
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any], number: int) -> None:
-        """Continue from what `state` gave after `number` updates."""
+        """See `Participation.restore`."""
+        state = state["asynchronous"]
         given = [int(count) for count in state["given"]]
         if len(given) != len(self._given):
             raise CheckpointError("the checkpoint is of a run with another number of clients")
@@ -148,7 +185,7 @@ class AsyncMode:
 
     def _repeat(self, client: int, one: InFlight, gradient: Gradient) -> None:
         """Answer smashed data that the server has used before as it did then."""
-        self._parties.boundary.batch(client, one.batch.number, one.batch.samples[0])
+        self.parties.boundary.batch(client, one.batch.number, one.batch.samples[0])
         self._kept.send(client, gradient)
         one.ending = True
 
@@ -166,7 +203,7 @@ class AsyncMode:
             self._kept.send(client, one.weights)
             self._kept.send(client, one.begin)
             key = f"{Direction.DOWN}/{Kind.SYNC}"
-            update.raw[key] += self._parties.aggregation.raw_bytes(Share.WEIGHTS)
+            update.raw[key] += self.parties.aggregation.raw_bytes(Share.WEIGHTS)
             self._arrivals.asked(self._kept, batch, one.weights.size + one.begin.size, FORWARD)
 
     def _take(self, client: int, update: Update) -> None:
@@ -175,7 +212,7 @@ class AsyncMode:
         if one.gradient is not None and not one.ending:
             self._repeat(client, one, one.gradient)
             return
-        io = StepIO(self._parties, one.batch, {})
+        io = StepIO(self.parties, one.batch, {})
         try:
             if one.ending:
                 self._end(client, one, io, update)
@@ -209,7 +246,7 @@ class AsyncMode:
         if age > self._max_staleness:
             self._discard(client, update)
             return
-        with self._parties.timeline.server("sync"), self._parties.boundary.blame(client):
+        with self.parties.timeline.server("sync"), self.parties.boundary.blame(client):
             self.model.add(client, _itself(io.weights[client]), discount(age), self._weight(one.batch, age))
         update.clients.append(client)
         update.samples.extend(one.batch.samples)

@@ -17,8 +17,7 @@ from cutlayer.errors import MessageError
 from cutlayer.tools.load.answers import LightClient, Prepared
 from cutlayer.wire.grpc.connection import Connection, Event
 from cutlayer.wire.messages.base import pack
-from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import BeginStep, Gradient
+from cutlayer.wire.messages.types import BeginStep, Gradient, unpack
 from cutlayer.wire.security.credentials import ClientSecurity
 
 # Connections that one process makes at the same time: servers bound those that have said nothing yet.

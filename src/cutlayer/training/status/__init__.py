@@ -1,1 +1,1 @@
-"""The status of a run while it goes on, in files: who is connected, how far it is, what happened."""
+"""The status of a run while it goes on: who is connected, how far it is, what happened, on disk and shown."""

@@ -27,10 +27,13 @@ from cutlayer.server.split_server import SplitServer
 from cutlayer.training import checkpoint
 from cutlayer.training.build import build_trainer
 from cutlayer.training.progress import Display, Quiet
-from cutlayer.training.serve import CountedSteps, check_serving, clients_needed, remote_server
+from cutlayer.training.result import Result
+from cutlayer.training.serve import CountedSteps
+from cutlayer.training.serving.checks import check_serving, clients_needed
+from cutlayer.training.serving.remote_server import remote_server
 from cutlayer.training.status.run_status import RunStatus
 from cutlayer.training.status.watched_display import WatchedDisplay
-from cutlayer.training.trainer import Listener, Result
+from cutlayer.training.trainer import Listener
 from cutlayer.wire.grpc.server import Listening, running
 from cutlayer.wire.grpc.transport import GrpcTransport
 from cutlayer.wire.homes import Homes

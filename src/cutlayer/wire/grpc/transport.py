@@ -20,8 +20,7 @@ from cutlayer.wire.grpc.waiting import MANY, Waiting
 from cutlayer.wire.homes import Homes
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.base import Message, pack
-from cutlayer.wire.messages.parse import unpack
-from cutlayer.wire.messages.types import TYPES, Ask, BeginStep, Evaluate, Gradient, Report, Smashed
+from cutlayer.wire.messages.types import TYPES, Ask, BeginStep, Evaluate, Gradient, Report, Smashed, unpack
 from cutlayer.wire.meter import Direction, Meter
 from cutlayer.wire.policy import Policy
 

@@ -12,18 +12,21 @@ one client:
                        <-  Report               the client's step is over
       SyncDown         ->                       the mean of what all shared
 
-Every message carries the number of its step, so that late and repeated ones can be told and dropped.
+Every message carries the number of its step, so that late and repeated ones can be told and dropped. `parse`
+makes a message of bytes that another party sent, and takes nothing about them for granted.
 """
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import ClassVar
 
+from typing_extensions import Buffer
+
 from cutlayer.errors import MessageError
-from cutlayer.wire.messages import remote_loop
-from cutlayer.wire.messages.base import Message, WithBody
+from cutlayer.wire.messages import remote_loop, scores
+from cutlayer.wire.messages.base import Message, WithBody, layout_of
 from cutlayer.wire.meter import Kind
 
 _WEIGHT = struct.Struct("<Id")
@@ -157,19 +160,6 @@ class Evaluate(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Scores(Message):
-    """U-shape: how one batch of the test set did, as only the client can tell."""
-
-    code: ClassVar[int] = 9
-    layout: ClassVar[str] = "IdII"
-    samples: int
-    loss: float
-    """Summed over the samples."""
-    top1: int
-    top5: int
-
-
-@dataclass(frozen=True, slots=True)
 class State(WithBody):
     """Everything that a client has learned after `number` steps, as a safetensors file.
 
@@ -216,30 +206,6 @@ class Combine(WithBody):
         return dict(_WEIGHT.iter_unpack(self.body))
 
 
-@dataclass(frozen=True, slots=True)
-class Sums(WithBody):
-    """U-shape: what one batch of the test set adds to the sums that a task's metrics are made of.
-
-    Classification has Scores. The body is float64 numbers, little-endian, as many as the task has sums.
-    """
-
-    code: ClassVar[int] = 13
-    layout: ClassVar[str] = "I"
-    samples: int
-
-    @staticmethod
-    def pack_values(values: Sequence[float]) -> bytes:
-        """The body."""
-        return struct.pack(f"<{len(values)}d", *values)
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        """The sums."""
-        if len(self.body) % 8:
-            raise MessageError(f"Sums: {len(self.body)} bytes are no list of numbers")
-        return struct.unpack(f"<{len(self.body) // 8}d", self.body)
-
-
 #: All messages; the place of each is its type byte. Append only.
 TYPES: tuple[type[Message], ...] = (
     BeginStep,
@@ -251,11 +217,11 @@ TYPES: tuple[type[Message], ...] = (
     Report,
     Ask,
     Evaluate,
-    Scores,
+    scores.Scores,
     State,
     Placeholder,
     Combine,
-    Sums,
+    scores.Sums,
     remote_loop.Forward,
     remote_loop.Outputs,
     remote_loop.Backward,
@@ -263,3 +229,43 @@ TYPES: tuple[type[Message], ...] = (
     remote_loop.Rejected,
     remote_loop.Leave,
 )
+
+
+def unpack(data: Buffer) -> Message:
+    """The message in one byte string from another party."""
+    view = memoryview(data)
+    if not view:
+        raise MessageError("an empty message")
+    end = head_size(view[0])
+    return parse(bytes(view[:end]), bytes(view[end:]))
+
+
+def head_size(first: int) -> int:
+    """How many bytes the head has whose type byte is `first`; for transports that carry one byte string."""
+    if first >= len(TYPES):
+        raise MessageError(f"no message has the type {first}; is the peer newer?")
+    return _LAYOUTS[first].struct.size
+
+
+def parse(head: bytes, body: bytes) -> Message:
+    """The message in bytes from another party."""
+    if not head or head[0] >= len(TYPES):
+        raise MessageError(f"no message begins with {head[:1].hex() or 'nothing'}; is the peer newer?")
+    layout = _LAYOUTS[head[0]]
+    try:
+        _, number, *values = layout.struct.unpack(head)
+        if layout.share is not None:
+            values[layout.share] = _SHARES[values[layout.share]]
+    except struct.error as error:
+        raise MessageError(f"a damaged {layout.cls.__name__} message: {error}") from None
+    except KeyError as error:
+        raise MessageError(f"a damaged {layout.cls.__name__} message: {error} is nothing to share") from None
+    if layout.cls in _TWO_FRAMES and values[1] > len(body):
+        raise MessageError(f"{layout.cls.__name__}: the first frame would end behind the message")
+    return layout.message(number, values, body)
+
+
+_SHARES = {int(share): share for share in Share}
+# Tables, since a server reads four messages of each client at each step.
+_LAYOUTS = tuple(map(layout_of, TYPES))
+_TWO_FRAMES = frozenset(cls for cls in TYPES if issubclass(cls, SyncUp))
