@@ -108,9 +108,9 @@ def serve(
             raise ConfigError("under torchrun, give --out, so that a run that starts again finds itself")
         listen = environment.address(listen)
     config = settings.resolve(output.out, output.resume)
-    restarted = environment is not None and environment.restarts > 0
-    resume = output.resume or restarted
-    if environment is None or environment.rank == 0:
+    resume = output.resume
+    if environment is None or environment.world == 1:  # several ranks find out together
+        resume = resume or (environment is not None and environment.restarts > 0)
         refuse_existing_run(config.output.dir, resume)
     threads_for_training(threads, config)
     tell = messages(quiet=False)

@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 # Bytes that are taken at once.
 _WAKES = 4096
 
@@ -25,7 +26,7 @@ class _NetworkLoop(asyncio.SelectorEventLoop):
     all messages. So a hundred clients that answer together would wake the loop ninety-nine times for nothing.
     """
 
-    def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+    def add_reader(self, fd: Any, callback: Callable[[*Ts], Any], *args: *Ts) -> None:
         """See `asyncio.loop.add_reader`. Of a socket, all waiting bytes but one are taken before the call."""
         if not isinstance(fd, socket.socket):
             return super().add_reader(fd, callback, *args)
