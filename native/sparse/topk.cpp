@@ -21,21 +21,45 @@ uint32_t hash32(uint32_t v) {
 }
 
 // The k-th largest of n words between lo and hi, found bit by bit from the top by counting. Without branches to
-// mispredict, this is several times faster than a partial sort. With `stop` above 0 the lowest bits are left at 0.
-uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, uint32_t hi, int stop = 0) {
+// mispredict, this is several times faster than a partial sort. After some bits few words are left that can be it.
+uint32_t kth_largest(const uint32_t* words, size_t n, uint64_t k, uint32_t lo, uint32_t hi) {
+  constexpr int some = 5;
+  constexpr size_t slop = 2 * kBlock;
+  std::vector<uint32_t> left;
   uint32_t found = 0;
   int bit = 30;
   for (; bit >= 0 && ((lo ^ hi) >> bit) == 0; --bit) found |= hi & (1u << bit);
-  for (; bit >= stop; --bit)
+  for (int step = 0; bit >= 0; --bit, ++step) {
+    if (step == some && n > 4 * kBlock && found > 0) {
+      left.resize(n + slop);
+      const Scan scan = kernels().scan(reinterpret_cast<const float*>(words), n, found - 1, found | ((2u << bit) - 1),
+                                       false, left.data(), left.size());
+      k -= scan.above;
+      n = size_t(scan.collected);
+      words = left.data();
+    }
     if (kernels().words_ge(words, n, found | (1u << bit)) >= k) found |= 1u << bit;
+  }
   return found;
+}
+
+// The same for two ranks at once, which share the first bits. The lowest `coarse` bits are left at 0.
+void kth_largest(const uint32_t* words, size_t n, const uint64_t (&ranks)[2], int coarse, uint32_t (&found)[2]) {
+  found[0] = found[1] = 0;
+  for (int bit = 30; bit >= coarse; --bit) {
+    const uint32_t more[2] = {found[0] | 1u << bit, found[1] | 1u << bit};
+    const uint64_t first = kernels().words_ge(words, n, more[0]);
+    const uint64_t second = more[0] == more[1] ? first : kernels().words_ge(words, n, more[1]);
+    if (first >= ranks[0]) found[0] = more[0];
+    if (second >= ranks[1]) found[1] = more[1];
+  }
 }
 
 // A random sample of a section's magnitudes. It says between which two the k-th largest very probably lies: some
 // standard deviations around its rank in the sample. A miss costs time, never correctness.
 class MagnitudeSample {
  public:
-  MagnitudeSample(const float* x, size_t d) : d_(d), words_(std::min(d, std::clamp<size_t>(d / 512, 512, 65536))) {
+  MagnitudeSample(const float* x, size_t d) : d_(d), words_(std::min(d, std::clamp<size_t>(d / 2048, 512, 65536))) {
     const size_t stride = d / words_.size();
     for (size_t j = 0; j < words_.size(); ++j) {
       const size_t within = size_t((uint64_t(hash32(uint32_t(j))) * stride) >> 32);
@@ -46,19 +70,17 @@ class MagnitudeSample {
   Bracket bracket(uint64_t k, double deviations) const {
     const double size = double(words_.size()), share = double(k) / double(d_), rank = share * size;
     const double slack = words_.size() == d_ ? 0 : deviations * std::sqrt(rank * (1 - share)) + 1;
-    const uint32_t hi = rank - slack < 1 && words_.size() < d_ ? kMaxFinite : at(rank - slack) | ((1u << coarse()) - 1);
-    const uint32_t lo = rank + slack > size ? 0 : at(std::ceil(rank + slack));
+    // Fewer bits take fewer steps. The ends are rounded outwards, which makes few more candidates.
+    const int coarse = words_.size() > 4096 ? 12 : 16;
+    const auto whole = [&](double r) { return uint64_t(std::clamp(r, 1.0, size)); };  // a rank, 1 for the largest
+    uint32_t ends[2];
+    kth_largest(words_.data(), words_.size(), {whole(std::ceil(rank + slack)), whole(rank - slack)}, coarse, ends);
+    const uint32_t lo = rank + slack > size ? 0 : ends[0];
+    const uint32_t hi = rank - slack < 1 && words_.size() < d_ ? kMaxFinite : ends[1] | ((1u << coarse) - 1);
     return {lo, std::max(lo, hi), 2 * slack > size / 64};
   }
 
  private:
-  // The ends of a bracket are rounded outwards by so many bits: fewer steps, and few more candidates.
-  int coarse() const { return words_.size() > 4096 ? 12 : 16; }
-  uint32_t at(double rank) const {  // from 1, the largest
-    const uint64_t r = uint64_t(std::clamp(rank, 1.0, double(words_.size())));
-    return kth_largest(words_.data(), words_.size(), r, 0, kAboveAll, coarse());
-  }
-
   size_t d_;
   std::vector<uint32_t> words_;
 };
@@ -115,9 +137,10 @@ RowTop select_row(const float* x, const Shape& shape, int threads, Chunk* chunks
     }
     return above < k && k <= above + between;
   };
-  // A small section is in the cache: rather a second scan now and then than many candidates always.
-  if (d >= 4 * kChunk) scan(5);
-  else if (!scan(2) && found.max_bits <= kMaxFinite && (bracket.lo > 0 || above >= k)) scan(6);
+  // A small section is in the cache: rather a second scan now and then than many candidates always. If the lower end
+  // is 0 already, the threshold is 0.
+  const double deviations = d < 4 * kChunk ? 2 : 4;
+  if (!scan(deviations) && found.max_bits <= kMaxFinite && (bracket.lo > 0 || above >= k)) scan(3 * deviations);
   if (found.max_bits > kMaxFinite) return found;
 
   bool counted = complete;  // whether the candidates give the counts of each chunk

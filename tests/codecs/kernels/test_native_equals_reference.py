@@ -135,6 +135,15 @@ def test_tensors_of_several_chunks(text: str, n: int, kind: int, seed: int) -> N
     both(cutlayer.codec(text), x)
 
 
+@pytest.mark.parametrize("text", ["sp:ratio=0.95,scope=sample", "rt:ratio=0.95,seed=3", "ms:scope=sample"])
+def test_thresholds_that_a_sample_misses(text: str) -> None:
+    """Of so many sections, some have their threshold outside the narrow bracket, and some far from it."""
+    x = torch.randn(200, 4096, generator=torch.Generator().manual_seed(5))
+    x[100:150, 7:11] += 50  # fewer elements than a sample finds
+    x[150:, 1000:1300] *= 100
+    both(cutlayer.codec(text), x)
+
+
 @pytest.mark.parametrize("isa", ["generic", "neon", "avx2", "avx512"])
 @pytest.mark.parametrize("text", EVERY)
 @pytest.mark.parametrize("kind", ["signed", "unsigned"])

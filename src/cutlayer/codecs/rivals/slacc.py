@@ -60,8 +60,9 @@ class ChannelEntropy(Rival):
             members = group == g
             share = (centre - centres[0]) / spread if spread > 0 else 1.0
             bits = round(self.low + (self.high - self.low) * share)
-            lowest = float(lo[members].min()) if members.any() else 0.0
-            highest = float(hi[members].max()) if members.any() else 0.0
+            # Adding 0 makes 0 of -0, which processors choose differently.
+            lowest = float(lo[members].min()) + 0.0 if members.any() else 0.0
+            highest = float(hi[members].max()) + 0.0 if members.any() else 0.0
             heads.append(_GROUP.pack(bits, lowest, highest))
             scale = (2**bits - 1) / (highest - lowest) if highest > lowest else 0.0
             # In float64, so that ranges near the ends of float32 do not overflow.

@@ -58,8 +58,8 @@ class FeatureWiseCompression(Rival):
         kept, chance = self._choose(columns.std(1), seed, kernels)
         values = columns[kept] / chance[kept, None]
         lo, hi = values.min(1), values.max(1)
-        with np.errstate(over="ignore"):
-            lowest, highest = (float(np.float32(v)) for v in (lo.min(), hi.max()))
+        with np.errstate(over="ignore"):  # adding 0 makes 0 of -0, which processors choose differently
+            lowest, highest = (float(np.float32(v)) + 0.0 for v in (lo.min(), hi.max()))
         if not np.isfinite(highest - lowest):
             raise RangeError("splitfc: features that dropout enlarges do not fit float32; scale the tensor")
         unit = (highest - lowest) / _ENDS or 1.0
