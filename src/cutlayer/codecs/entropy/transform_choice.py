@@ -16,7 +16,7 @@ from cutlayer.codecs.tensors import Tensor, host
 
 _PREVIEW_SHARE = 8  # one sample in so many is in the preview,
 _MIN_PREVIEW, _MAX_PREVIEW = 1 << 15, 1 << 17  # within these limits, in elements
-_GAIN_ELEMENTS = 1 << 14  # elements from which the coding gain is estimated
+_GAIN_SHARE, _MIN_GAIN_ELEMENTS = 64, 1 << 14  # one element in 64, or more, tells the coding gain
 _MIN_GAIN = 2.2  # coding gain from which a DCT is worth a preview
 _MIN_STRIDE = 4  # of sections with fewer samples, a preview would be a large part
 _TABLE_BYTES = 300  # that frequency tables take, about, however many elements there are
@@ -82,7 +82,7 @@ def coding_gain(x: Tensor, shape: SectionShape) -> float:
     samples tell.
     """
     samples = x.reshape(-1, shape.channels, shape.height, shape.width)
-    stride = -(-shape.d // max(_GAIN_ELEMENTS, shape.sample))
+    stride = -(-shape.d // max(_MIN_GAIN_ELEMENTS, shape.d // _GAIN_SHARE, shape.sample))
     planes = host(samples[::stride]).astype(np.float64)
     planes -= planes.mean((0, 2, 3), keepdims=True)
     twice = 2 * float(np.square(planes).mean())
