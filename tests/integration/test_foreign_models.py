@@ -116,6 +116,14 @@ def test_an_exported_half_of_impossible_data_is_refused(tmp_path: Path, lie: dic
         ClientSide.load(half(tmp_path / "half.safetensors", "tiny", **lie))
 
 
+@pytest.mark.parametrize("about", ["[" * 100_000, "[]", "null", '{"settings": {}}', "\x1b"])
+def test_a_file_that_says_nothing_of_itself_is_no_half(tmp_path: Path, about: str) -> None:
+    path = tmp_path / "half.safetensors"
+    safetensors.torch.save_file({"1.bias": torch.zeros(16)}, path, {"cutlayer": about})
+    with pytest.raises(FileError, match="is not the client's half of a run"):
+        ClientSide.load(path)
+
+
 @pytest.mark.parametrize("std", [[0.0], [math.nan], [], [1.0, 1.0]])
 def test_a_welcome_with_impossible_statistics_is_refused(std: list[float]) -> None:
     device = Participant("digits", whole=True)
