@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cutlayer.errors import CutlayerError, DataError, FrameError, MessageError
 from cutlayer.tasks import Floats, Integers
-from cutlayer.tasks import targets as labels
+from cutlayer.tasks import base as labels
 
 
 @given(st.integers(1, 1000), st.data())
