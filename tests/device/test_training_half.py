@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from cutlayer.client.build import build_client
+from cutlayer.codecs import decode
 from cutlayer.config.schema import Config
 from cutlayer.data import Sampler
 from cutlayer.device import training_half
@@ -23,7 +25,7 @@ from cutlayer.errors import CheckpointError, ConfigError, DataError, FileError, 
 from cutlayer.protocol.build import make_client, make_server, make_task, prepare_data, prepare_model
 from cutlayer.split.state import client_state
 from cutlayer.tasks.base import pack
-from cutlayer.wire.messages.types import Ask, BeginStep, Gradient, Share, State, SyncUp
+from cutlayer.wire.messages.types import Ask, BeginStep, Gradient, Share, State, SyncDown, SyncUp
 from tests.onnx_files import changed
 
 onnx = pytest.importorskip("onnx")
@@ -76,6 +78,39 @@ def test_gradients_are_those_of_pytorch_at_every_step_of_an_epoch(config: Config
         expected = twin.model.head(data.augment.test(data.test.images))
     found = half.evaluate(data.augment.test(data.test.images).numpy())
     torch.testing.assert_close(torch.from_numpy(found), expected, rtol=1e-3, atol=1e-3)
+
+
+def test_answers_under_lossy_codecs_are_those_of_a_client_with_pytorch(
+    config: Config, half_file: Path, tmp_path: Path
+) -> None:
+    """Both get the same messages of a server, so that the rounding of one step does not grow in the next."""
+    up = "ms:ratio=0.9,bits=2"
+    file = TrainingFile.load(changed(half_file, tmp_path / "lossy.onnx", {"rates": [[None, up]]}))
+    config = config.model_copy(
+        update={"codec": config.codec.model_copy(update={"up": up, "down": "qu:bits=8"})}
+    )
+    data = prepare_data(config)
+    _, parts = prepare_model(config, data.train)
+    twin = build_client(config, data, 1, make_client(config, parts))
+    device = DeviceClient(1, TrainingHalf(file), batches_of(config, file)[0], None)
+    server = make_server(config, parts, twin.task)
+    for step in range(2 * len(twin.sampler)):
+        begin = BeginStep(step, *divmod(step, len(twin.sampler)), 0.05, Share.GRADIENTS)
+        (smashed, labels), (found, same) = (c.handle_from_network(begin) for c in (twin, device))
+        x, y = decode(smashed.body), decode(found.body)
+        # Few values are at a border between two marks of the mask.
+        assert float(torch.isclose(x, y, rtol=1e-4).float().mean()) > 0.99, step
+        assert labels == same
+        targets = twin.task.unpack(labels.body, labels.count)
+        _, gradient = server.train(x, targets)
+        server.update(0.05)
+        answer = Gradient(step, twin.codecs.encode(twin.codecs.down, gradient, "down", 1, 0, step))
+        (shared, report), (other, told) = (c.handle_from_network(answer) for c in (twin, device))
+        a, b = decode(shared.body), decode(other.body)
+        assert float((a - b).norm() / a.norm()) < 1e-4, step
+        assert (report.samples, report.number) == (told.samples, told.number)
+        for client in (twin, device):
+            client.handle_from_network(SyncDown(step, shared.body, shared.share, shared.first, 0.05, False))
 
 
 def test_a_client_shares_and_restores_what_others_do(config: Config, half_file: Path) -> None:

@@ -38,10 +38,27 @@ def test_features_are_standardised_as_in_training(configure: Callable[..., Confi
     assert torch.equal(torch.from_numpy(found), trained.data_spec.preprocess().test(features))
 
 
-def test_data_of_other_forms_are_refused(configure: Callable[..., Config]) -> None:
-    houses = ArrayDataset(torch.rand(8, 4), torch.rand(8))
-    spec = DataSpec.of(federate(configure(), houses, houses))
-    with pytest.raises(ConfigError, match="images or float features and tells classes"):
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (ArrayDataset(torch.rand(8, 4), torch.rand(8)), r"of float32 \[4\] and targets of float32 \[\]"),
+        (
+            ArrayDataset(
+                {"left": torch.rand(8, 4), "right": torch.rand(8, 2)}, torch.arange(8) % 2, classes=2
+            ),
+            r"left: float32 \[4\], right: float32 \[2\] and targets of int64",
+        ),
+        (
+            ArrayDataset(torch.arange(32).view(8, 4), torch.arange(8) % 2, classes=2, tokens=32),
+            r"of int64 \[4\] and targets of int64",
+        ),
+    ],
+)
+def test_data_of_other_forms_are_refused(
+    configure: Callable[..., Config], data: ArrayDataset, told: str
+) -> None:
+    spec = DataSpec.of(federate(configure(), data, data))
+    with pytest.raises(ConfigError, match=told):
         check_form(spec)
 
 

@@ -5,7 +5,7 @@ connection, hands each one to `handle` and takes the answers.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
-from cutlayer.errors import CutlayerError, MessageError
+from cutlayer.errors import MessageError
 from cutlayer.protocol.build import vector_sizes
 from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
@@ -26,6 +26,7 @@ from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.split.tensors import elements, floats, relative_error, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.client_steps import Handlers, OpenStep, answers, answers_from_network, step_of
 from cutlayer.wire.messages.types import (
     GRADIENTS,
     Ask,
@@ -33,7 +34,6 @@ from cutlayer.wire.messages.types import (
     Evaluate,
     Gradient,
     Labels,
-    Report,
     Share,
     Smashed,
     State,
@@ -42,21 +42,13 @@ from cutlayer.wire.messages.types import (
 )
 
 
-@dataclass(slots=True)
-class _OpenStep:
-    """A step that has begun, and the seconds of its stages."""
+@dataclass(slots=True, kw_only=True)
+class _OpenStep(OpenStep):
+    """A step that has begun, with the targets of its batch."""
 
-    begin: BeginStep
     targets: Tensor
     elements: Mapping[str, int] | int
     """How many the gradient of the smashed data has."""
-    loss: float = math.nan
-    error: float = math.nan
-    data: float = 0.0
-    forward: float = 0.0
-    encode: float = 0.0
-    decode: float = 0.0
-    backward: float = 0.0
 
 
 class SplitClient:
@@ -93,7 +85,7 @@ class SplitClient:
         self._open: _OpenStep | None = None
         self._sizes = vector_sizes(half)
         self.feedback = ErrorFeedback(self._sizes[0]) if codecs.feeds_back and self._sizes[0] else None
-        self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
+        self._handlers: Handlers = {
             BeginStep: self._begin,
             Smashed: self._on_features,
             Gradient: self._on_gradient,
@@ -105,22 +97,11 @@ class SplitClient:
 
     def handle(self, message: Message) -> Iterable[Message]:
         """The answers to a message from the server."""
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise MessageError(f"client {self.client} has no use for a {type(message).__name__}")
-        return handler(message)
+        return answers(self._handlers, message, self.client)
 
     def handle_from_network(self, message: Message) -> list[Message]:
         """As `handle`, for a server that is not trusted: whatever it sends is answered, or is its fault."""
-        try:
-            return list(self.handle(message))
-        except CutlayerError:
-            raise
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise MessageError(
-                f"client {self.client} cannot use the server's {type(message).__name__} of step "
-                f"{message.number} ({type(error).__name__}: {error})"
-            ) from error
+        return answers_from_network(self._handlers, message, self.client)
 
     def batch(self, epoch: int, step: int) -> tuple[Inputs, Tensor]:
         """The augmented inputs and the targets of a step."""
@@ -158,7 +139,8 @@ class SplitClient:
         frame = self.codecs.encode(up, smashed, "up", *place)
         self.rate.sent(len(frame), count)
         encoded = perf_counter()
-        self._open = step = _OpenStep(begin, targets, gradient_elements(smashed))
+        wanted = gradient_elements(smashed)
+        self._open = step = _OpenStep(begin, len(targets), targets=targets, elements=wanted)
         step.error = 0.0 if self.codecs.exact else math.nan
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
         if self.codecs.measures:
@@ -174,7 +156,7 @@ class SplitClient:
         """U-shape: the server's activations, which the tail turns into the loss."""
         if self.evaluator is not None and self.evaluator.awaits(message.number):
             return [self.evaluator.score(message)]
-        step = self._current(message)
+        step = step_of(message, self._open, self.client)
         place = (self.client, step.begin.epoch, step.begin.step)
         began = perf_counter()
         most = most_elements(self._features, len(step.targets))
@@ -191,7 +173,7 @@ class SplitClient:
         return [Gradient(message.number, frame)]
 
     def _on_gradient(self, message: Gradient) -> Iterable[Message]:
-        step = self._current(message)
+        step = step_of(message, self._open, self.client)
         began = perf_counter()
         gradient = self.codecs.decode_cut(message.body, step.elements)
         decoded = perf_counter()
@@ -200,26 +182,19 @@ class SplitClient:
         share = step.begin.share
         if share not in GRADIENTS:
             self.half.step(step.begin.lr)
-        answers: list[Message] = []
+        shares: list[Message] = []
         done = perf_counter()
         if share != Share.NOTHING:
-            answers.append(self._share(share, message.number, (step.begin.epoch, step.begin.step)))
+            shares.append(self._share(share, message.number, (step.begin.epoch, step.begin.step)))
         shared = perf_counter()
         self._open = None
-        report = Report(
-            message.number,
-            samples=len(step.targets),
-            loss=step.loss,
-            error=step.error,
-            data=step.data,
-            forward=step.forward,
-            encode=step.encode + shared - done,
-            decode=step.decode + decoded - began,
-            backward=done - decoded,
-        )
+        step.encode += shared - done
+        step.decode += decoded - began
+        step.backward = done - decoded
+        report = step.report()
         work = report.data + report.forward + report.encode + report.decode + report.backward
         self.rate.worked(report.samples, work)
-        return [*answers, report]
+        return [*shares, report]
 
     def _on_mean(self, message: SyncDown) -> Iterable[Message]:
         first, second = message.frames
@@ -283,11 +258,3 @@ class SplitClient:
         if share in GRADIENTS:
             return self.half.gradient_vector()
         return self.half.differences() if share == Share.DIFFERENCES else self.half.weight_vector()
-
-    def _current(self, message: Message) -> _OpenStep:
-        if self._open is None or self._open.begin.number != message.number:
-            raise MessageError(
-                f"client {self.client}: a {type(message).__name__} of step {message.number}, which is not "
-                "the step in progress"
-            )
-        return self._open

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from time import perf_counter
 from typing import Any
 
@@ -14,13 +13,15 @@ from safetensors import SafetensorError
 
 from cutlayer.codecs import Codec, decode
 from cutlayer.codecs.dense import Dense
+from cutlayer.codecs.tensor_set.integers import pack_bits
 from cutlayer.device.batches import Batches, normalized
 from cutlayer.device.error_feedback import ErrorFeedback
 from cutlayer.device.samples import Samples
 from cutlayer.device.training_half import TrainingHalf, assign, flatten
-from cutlayer.errors import CutlayerError, FileError, MessageError
+from cutlayer.errors import FileError, MessageError
 from cutlayer.seeds import derive
 from cutlayer.wire.messages.base import Message
+from cutlayer.wire.messages.client_steps import Handlers, OpenStep, answers_from_network, step_of
 from cutlayer.wire.messages.types import (
     GRADIENTS,
     Ask,
@@ -28,7 +29,6 @@ from cutlayer.wire.messages.types import (
     Evaluate,
     Gradient,
     Labels,
-    Report,
     Share,
     Smashed,
     State,
@@ -39,19 +39,6 @@ from cutlayer.wire.messages.types import (
 _DENSE = Dense()
 _OWN = "own."
 _ROUNDING = 1e-9
-
-
-@dataclass(slots=True)
-class _OpenStep:
-    """A step that has begun, and the seconds of its stages."""
-
-    begin: BeginStep
-    samples: int
-    elements: int
-    error: float
-    data: float
-    forward: float
-    encode: float
 
 
 class DeviceClient:
@@ -67,9 +54,9 @@ class DeviceClient:
         lossy = self._sync != _DENSE and run.feedback
         self.feedback = ErrorFeedback(elements) if lossy and elements else None
         self._most = max(elements, sum(b.size for b in half.buffers), 1)
-        self._open: _OpenStep | None = None
+        self._open: OpenStep | None = None
         self._evaluated: dict[str, Any] | None = None
-        self._handlers: dict[type[Message], Callable[..., Iterable[Message]]] = {
+        self._handlers: Handlers = {
             BeginStep: self._begin,
             Gradient: self._on_gradient,
             SyncDown: self._on_mean,
@@ -80,21 +67,11 @@ class DeviceClient:
 
     def handle_from_network(self, message: Message) -> list[Message]:
         """The answers to a message of a server that is not trusted: it is answered, or is its fault."""
-        handler = self._handlers.get(type(message))
-        if handler is None:
-            raise MessageError(f"client {self.client} has no use for a {type(message).__name__}")
         try:
-            return list(handler(message))
-        except FileError as error:
+            return answers_from_network(self._handlers, message, self.client)
+        except FileError as error:  # the half is as it was when it was loaded
             raise MessageError(
                 f"client {self.client} cannot use the server's {type(message).__name__} ({error})"
-            ) from error
-        except CutlayerError:
-            raise
-        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            raise MessageError(
-                f"client {self.client} cannot use the server's {type(message).__name__} of step "
-                f"{message.number} ({type(error).__name__}: {error})"
             ) from error
 
     def _up(self, epochs: float) -> Codec:
@@ -114,8 +91,8 @@ class DeviceClient:
         error = 0.0 if up == _DENSE else math.nan
         if self._measures and up != _DENSE:
             error = relative_error(smashed, decode(frame, like="numpy"))
-        times = (loaded - began, forwarded - loaded, encoded - forwarded)
-        self._open = _OpenStep(begin, len(labels), smashed.size, error, *times)
+        times = {"data": loaded - began, "forward": forwarded - loaded, "encode": encoded - forwarded}
+        self._open = OpenStep(begin, len(labels), error=error, **times)
         packed = pack_labels(labels, self._classes)
         return [Smashed(begin.number, frame), Labels(begin.number, packed, len(labels))]
 
@@ -123,14 +100,11 @@ class DeviceClient:
         return derive(f"codec/{what}", self._seed, self.client, begin.epoch, begin.step)
 
     def _on_gradient(self, message: Gradient) -> Iterable[Message]:
-        step = self._open
-        if step is None or step.begin.number != message.number:
-            raise MessageError(
-                f"client {self.client}: a Gradient of step {message.number}, not of the step in progress"
-            )
+        step = step_of(message, self._open, self.client)
+        expected = (step.samples, *self.half.file.shape)
         began = perf_counter()
-        gradient = decode(message.body, max_elements=step.elements, like="numpy")
-        if gradient.dtype != np.float32 or gradient.shape != (step.samples, *self.half.file.shape):
+        gradient = decode(message.body, max_elements=math.prod(expected), like="numpy")
+        if gradient.dtype != np.float32 or gradient.shape != expected:
             raise MessageError(f"a gradient of {gradient.dtype} and shape {list(gradient.shape)} came back")
         decoded = perf_counter()
         self.half.backward(gradient)
@@ -138,23 +112,15 @@ class DeviceClient:
         if share not in GRADIENTS:
             self.half.step(step.begin.lr)
         done = perf_counter()
-        answers: list[Message] = []
+        shares: list[Message] = []
         if share != Share.NOTHING:
-            answers.append(self._share(share, message.number, step.begin))
+            shares.append(self._share(share, message.number, step.begin))
         shared = perf_counter()
         self._open = None
-        report = Report(
-            message.number,
-            samples=step.samples,
-            loss=math.nan,
-            error=step.error,
-            data=step.data,
-            forward=step.forward,
-            encode=step.encode + shared - done,
-            decode=decoded - began,
-            backward=done - decoded,
-        )
-        return [*answers, report]
+        step.encode += shared - done
+        step.decode = decoded - began
+        step.backward = done - decoded
+        return [*shares, step.report()]
 
     def _share(self, share: Share, number: int, begin: BeginStep | None) -> SyncUp:
         """What is asked for, under the sync codec; outside of a step as it is, for exact evaluation."""
@@ -232,9 +198,7 @@ def _plain(vector: Any) -> bytes:
 
 def pack_labels(labels: Any, classes: int) -> bytes:
     """Labels as `tasks.base` packs them: in as few bits as the number of classes needs."""
-    bits = max(1, (classes - 1).bit_length())
-    spread = (labels[:, None] >> np.arange(bits)) & 1
-    return np.packbits(spread.astype(np.uint8).reshape(-1), bitorder="little").tobytes()
+    return pack_bits(labels.astype(np.uint64), max(1, (classes - 1).bit_length()))
 
 
 def relative_error(x: Any, y: Any) -> float:

@@ -19,7 +19,7 @@ from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.wire.limits import largest_from_server
 from cutlayer.wire.link.bandwidth import Gauge
 from cutlayer.wire.messages.base import Message
-from cutlayer.wire.messages.protobuf import message_class
+from cutlayer.wire.messages.client_steps import ready
 
 
 class OnnxParticipant:
@@ -62,20 +62,11 @@ class OnnxParticipant:
                 "the run has an aggregator of its own; a device without PyTorch has no use for it"
             )
         self.client, self.settings = offer.client, offer.settings
-        form = self._form
-        return message_class("Ready")(
+        return ready(
+            self._form,
             digest=hashlib.sha256(offer.settings.encode()).hexdigest(),
             samples=len(self.samples),
             test_samples=0 if self.test is None else len(self.test),
-            classes=form.classes,
-            class_names=form.class_names or (),
-            shape=form.shape,
-            pixels=form.pixels,
-            name=form.name,
-            augment=form.augment,
-            mean=form.mean,
-            std=form.std,
-            size=form.size or 0,
         )
 
     @property

@@ -119,10 +119,13 @@ def export_onnx(trained: Trained, path: str | Path, quantize: Quantize | None = 
 
 def check_form(spec: DataSpec) -> None:
     """Raise ConfigError for data that a device without PyTorch cannot prepare."""
-    if not spec.form.plain:
+    form = spec.form
+    if not form.plain:
+        inputs = ", ".join(tensor.describe() for tensor in form.inputs)
         raise ConfigError(
-            "an ONNX half takes images or float features and tells classes; these data have another form. "
-            "Export the half for PyTorch (--format safetensors)"
+            "an ONNX half takes images or float features and tells classes; these data have inputs of "
+            f"{inputs} and targets of {form.target.describe()}. Export the half for PyTorch "
+            "(--format safetensors)"
         )
 
 

@@ -11,6 +11,7 @@ from cutlayer.data.form import TensorForm
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import ConfigError, RefusedError
 from cutlayer.plain_json import from_json
+from cutlayer.wire.messages.client_steps import ready
 from cutlayer.wire.messages.protobuf import message_class
 
 # What takes memory at a client before it has sent anything.
@@ -54,19 +55,11 @@ def config_from_offer(settings: str, data: dict[str, Any], device: str = "cpu") 
 def describe(data: FederatedData, client: int, settings: str) -> Any:
     """What a client tells about its data: its Ready."""
     spec = DataSpec.of(data)
-    return message_class("Ready")(
+    return ready(
+        spec,
         digest=digest(settings),
         samples=len(data.parts[client]),
         test_samples=len(data.test),
-        classes=spec.classes,
-        class_names=spec.class_names or (),
-        shape=spec.shape,
-        pixels=spec.pixels,
-        name=spec.name,
-        augment=spec.augment,
-        mean=spec.mean,
-        std=spec.std,
-        size=spec.size or 0,
         **({} if spec.target is None else _form_fields(spec)),
     )
 
