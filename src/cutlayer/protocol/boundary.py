@@ -241,6 +241,8 @@ class Boundary:
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
         if agreed is None:
             found = self._codecs.decode_cut(message.body)
+            if any(len(tensor) != samples for tensor in tensors_of(found)):
+                raise MessageError(f"{what}: its batch of step {message.number} has {samples} samples")
         else:
             found = self._agreed_tensors(message, agreed, samples, what)
         if self._codecs.max_value is not None:
