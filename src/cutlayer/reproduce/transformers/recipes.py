@@ -136,10 +136,6 @@ PLANS: dict[Scale, tuple[Runs, ...]] = {
         # interval. More validation text would not: all runs are tested on the same whole tenth.
         Runs("gpt", "block2", DECISIVE, (1, 2)),
         Runs("gpt", "block1", DECISIVE, (3, 4)),
-        Runs("gpt", "block2", OTHERS),
-        Runs("vit", "block1", ("MS(0.99, 2)",)),
-        Runs("gpt", "block1", DECISIVE, (5, 6)),
-        Runs("gpt", "block2", DECISIVE, (3, 4)),
     ),
 }
 # The paper has no transformers: a larger scale is the same.
