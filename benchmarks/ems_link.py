@@ -13,6 +13,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,8 @@ def measure(x: Tensor, megabits: float) -> dict[str, Any]:
     error = relative_error(x, cutlayer.decode(cutlayer.codec(MS).encode(x)))
     codecs = {t: cutlayer.codec(f"ems:error={error:.7f},transform={t}") for t in TRANSFORMS}
     frames, out = {t: codec.encode(x) for t, codec in codecs.items()}, torch.empty_like(x)
-    encode = milliseconds({t: lambda codec=codec: codec.encode(x) for t, codec in codecs.items()})
-    decode = milliseconds({t: lambda f=frame: cutlayer.decode(f, out=out) for t, frame in frames.items()})
+    encode = milliseconds({t: partial(codec.encode, x) for t, codec in codecs.items()})
+    decode = milliseconds({t: partial(cutlayer.decode, frame, out=out) for t, frame in frames.items()})
     row: dict[str, Any] = {"error": error}
     for t, frame in frames.items():
         link = 8e-3 * len(frame) / megabits

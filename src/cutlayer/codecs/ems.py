@@ -18,7 +18,7 @@ from cutlayer.codecs.entropy.section_shape import SectionShape, section_shape
 from cutlayer.codecs.entropy.stochastic_section import StochasticSection
 from cutlayer.codecs.entropy.tokens.section import encode_tokens
 from cutlayer.codecs.entropy.tokens.transform import Target
-from cutlayer.codecs.entropy.transform_choice import TransformChoice
+from cutlayer.codecs.entropy.transform.choice import TransformChoice
 from cutlayer.codecs.kernels.float_types import FLOAT32
 from cutlayer.codecs.kernels.interface import Kernels
 from cutlayer.codecs.sparse import ratio_field, scope_field

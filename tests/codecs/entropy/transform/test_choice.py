@@ -8,7 +8,7 @@ import pytest
 import cutlayer
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_shape import SectionShape
-from cutlayer.codecs.entropy.transform_choice import TransformChoice, coding_gain
+from cutlayer.codecs.entropy.transform.choice import TransformChoice, coding_gain
 from cutlayer.codecs.tensors import Tensor
 
 SHAPE = SectionShape(1 << 18, 4, 16, 16)  # 256 samples
