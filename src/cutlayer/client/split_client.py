@@ -17,13 +17,13 @@ from cutlayer.errors import MessageError
 from cutlayer.protocol.build import vector_sizes
 from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
-from cutlayer.protocol.tensor_forms import Forms, gradient_elements, most_elements
+from cutlayer.protocol.tensor_forms import Forms, most_elements
 from cutlayer.rates.base import Rate
 from cutlayer.seeding import seeded, undisturbed
 from cutlayer.seeds import derive
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.split.tensors import elements, floats, relative_error, to_device
+from cutlayer.split.tensors import elements, floats, gradient_elements, relative_error, to_device
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.client_steps import Handlers, OpenStep, answers, answers_from_network, step_of

@@ -77,13 +77,6 @@ def elements_of(forms: Forms) -> int:
     return math.prod(forms)
 
 
-def gradient_elements(x: Tensors) -> Mapping[str, int] | int:
-    """How many elements the gradient of what crossed a cut has, for each tensor of floats."""
-    if isinstance(x, dict):
-        return {name: tensor.numel() for name, tensor in x.items() if tensor.is_floating_point()}
-    return x.numel()
-
-
 def most_elements(forms: Forms | None, samples: int) -> Mapping[str, int] | int | None:
     """How many elements a batch may have at most, before anything of that size is made."""
     if forms is None:

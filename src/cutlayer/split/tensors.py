@@ -139,6 +139,13 @@ def flat(x: Tensors) -> Tensor:
     return x
 
 
+def gradient_elements(x: Tensors) -> Mapping[str, int] | int:
+    """How many elements the gradient of what crossed a cut has, for each tensor of floats."""
+    if isinstance(x, dict):
+        return {name: tensor.numel() for name, tensor in x.items() if tensor.is_floating_point()}
+    return x.numel()
+
+
 def relative_error(x: Tensors, y: Tensors) -> float:
     """||x - y||^2 / ||x||^2, over all floats; 0 if both are zero, infinite if only x is."""
     a, b = (flat(each).detach().float() for each in (x, y))
