@@ -46,12 +46,13 @@ HOSTILE = [0, 1, 2, 0x7F, 0x80, 0xFF, 0x100, 0xFFFF, 1 << 31, (1 << 32) - 1, 1 <
 def corpus(only: str | None = None, *, large: bool = True) -> list[bytes]:
     """Honest frames of all codecs, or only of one, and several shapes.
 
-    The large ones have enough lanes for the SIMD decoder of `ems`.
+    The large ones have enough lanes for the SIMD decoder of `ems`, and more than one span of the others.
     """
     frames = []
     if only:
         SPECS[:] = [spec for spec in SPECS if spec.partition(":")[0] == only]
-    for shape in ((), (1,), (7,), (64,), (3, 50), (2, 5, 4, 4), (300,), (2, 1500)):
+    small: tuple[tuple[int, ...], ...] = ((), (1,), (7,), (64,), (3, 50), (2, 5, 4, 4), (300,))
+    for shape in (*small, (2, 1500)) if large else small:
         generator = torch.Generator().manual_seed(len(frames))
         x = torch.randn(shape, generator=generator)
         for spec in SPECS:
