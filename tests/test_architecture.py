@@ -79,7 +79,8 @@ def test_other_modes_run_through_the_same_files(
     settings: tuple[str, ...], start: Callable[..., LocalRun]
 ) -> None:
     found = traced(start(*COMPRESSED, *settings))
-    extra = {"client/evaluator.py"} if "train.mode=u-shaped" in settings else set()
+    u_shaped = {"client/evaluator.py", "protocol/tensor_forms.py"}
+    extra = u_shaped if "train.mode=u-shaped" in settings else set()
     assert found - {*PATH, *HELPERS} == extra
 
 
