@@ -174,6 +174,7 @@ def test_samples_that_do_not_fit(device: Path, tmp_path: Path) -> None:
 def test_images_are_read_as_with_pytorch(device: Path, tmp_path: Path) -> None:
     from PIL import Image
 
+    from cutlayer.config.schema import load
     from cutlayer.inference.samples import samples
 
     spec = OnnxHalf.load(device).data_spec
@@ -181,7 +182,7 @@ def test_images_are_read_as_with_pytorch(device: Path, tmp_path: Path) -> None:
     for name, size in (("a.png", (8, 8)), ("b.png", (20, 31))):
         Image.fromarray(rng.integers(0, 255, size, np.uint8)).save(tmp_path / name)
     found = read_samples(tmp_path, spec)
-    expected = samples(str(tmp_path), spec, "test", ".", None)
+    expected = samples(str(tmp_path), load(None, []), spec, "test", ".", None)
     assert np.array_equal(found.images, expected.images.numpy())
     assert found.names == expected.names == ("a.png", "b.png")
 
