@@ -25,6 +25,7 @@ struct DctKernels {
   void (*clamp)(float* x, size_t n, float lowest, float highest);
   void (*subtract)(const float* x, size_t n, float* y);
   void (*copy_signs)(const float* y, size_t n, float* x);
+  void (*add_dots)(const double* a, const double* b, size_t stride, size_t n, double* out, size_t out_stride);
 };
 
 constexpr float over(int n) { return float(n) / 65536.0f; }
@@ -199,5 +200,10 @@ void dct_inverse(const float* y, const DctShape& shape, const float* matrix, flo
 
 void subtract_from(const float* x, size_t n, float* y) { dct_kernels().subtract(x, n, y); }
 void copy_signs(const float* y, size_t n, float* x) { dct_kernels().copy_signs(y, n, x); }
+
+void add_products(const double* rows, size_t count, size_t n, double* out) {
+  for (size_t i = 0; i < count; i += 4)
+    for (size_t j = 0; j <= i; j += 4) dct_kernels().add_dots(rows + i * n, rows + j * n, n, n, out + i * count + j, count);
+}
 
 }  // namespace cutlayer

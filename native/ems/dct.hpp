@@ -25,5 +25,7 @@ void dct_inverse_sample(const float* y, const DctShape& shape, const float* matr
 // y becomes x - y; and magnitudes x get the signs of y.
 void subtract_from(const float* x, size_t n, float* y);
 void copy_signs(const float* y, size_t n, float* x);
+// Adds the products of rows of n integers, all with all, to the lower triangle of out. `count` is a multiple of 4, n of 16.
+void add_products(const double* rows, size_t count, size_t n, double* out);
 
 }  // namespace cutlayer

@@ -16,13 +16,7 @@ namespace {
 
 constexpr size_t kTopShare = 8192, kMaxTopShare = 16;
 constexpr double kBudgetUsed = 0.9, kGainRange = 0.25;
-constexpr size_t kFitElements = size_t(1) << 18, kGainElements = size_t(1) << 18;
-
-// Every n-th sample, about `elements` elements in all: n, or 1 for all.
-size_t thinned(const SectionShape& shape, size_t elements) {
-  const size_t stride = std::max<size_t>(1, shape.d / std::max(elements, shape.sample())), whole = shape.d / shape.sample();
-  return stride == 1 || whole < 2 * stride ? 1 : stride;
-}
+constexpr size_t kFitElements = size_t(1) << 18, kGainElements = size_t(1) << 16;
 
 // Every n-th sample from the first on.
 template <class T>
@@ -165,7 +159,7 @@ class CoefficientWriter : public SectionWriter {
   // Squared error of elements over that of coefficients. Below 1, because decoded elements are clamped.
   double measured_gain(double step) {
     const SectionShape& shape = of_.task.shape;
-    const size_t stride = thinned(shape, std::max(kGainElements, 4 * shape.sample()));
+    const size_t stride = thinned(shape, std::max(kGainElements, 2 * shape.sample()));
     SectionShape outer = shape, inner = task_.shape;
     Buffer<float> some_x, some_y;
     if (stride > 1) {
