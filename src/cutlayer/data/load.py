@@ -88,7 +88,7 @@ _PLACES = {
 
 
 # Kinds of data that a source can name, as in text:PATH.
-_BY_KIND = ("text", "table", "npz", "folder")
+_BY_KIND = ("text", "table", "npz", "folder", "parquet")
 
 
 def load(

@@ -172,6 +172,17 @@ def multiplied(x: Tensors, by: float) -> Tensors:
     return apply(lambda tensor: tensor * by, x)
 
 
+def added(x: Tensors, y: Tensors) -> Tensors:
+    """The sum, tensor by tensor."""
+    return like(x, [a + b for a, b in zip(tensors_of(x), tensors_of(y), strict=True)])
+
+
+def difference(x: Tensors, y: Tensors, times: float) -> Tensors:
+    """What those that have gradients differ in, times a number; without history."""
+    pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
+    return like(floats(x), [times * (a.detach() - b) for a, b in pairs])
+
+
 def divided(x: Tensors, by: float) -> Tensors:
     """Each value divided by a number."""
     return apply(lambda tensor: tensor / by, x)

@@ -113,7 +113,7 @@ def evaluate(directory: Path, config: Config, specs: Sequence[str], root: str) -
 
 
 def _place(config: Config) -> tuple[str, ...]:
-    return config.model.name, config.data.source, str(config.model.cut)
+    return config.model.name, config.data.source, config.data.partition, str(config.model.cut)
 
 
 def _weights(path: Path) -> Mapping[str, torch.Tensor]:

@@ -17,12 +17,13 @@ from cutlayer.config.sections import TrainConfig
 from cutlayer.errors import FileError, RecordError
 from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED
-from cutlayer.reproduce.policies import canonical, labels
+from cutlayer.reproduce.further_policies import FURTHER
+from cutlayer.reproduce.policies import Policy, labels, sent
 from cutlayer.training import records
 from cutlayer.training.load_run import settings
 from cutlayer.wire.link.model import parse_links
 
-_LABELS = labels()
+_LABELS = labels(FURTHER)
 BASELINE = "none"
 
 
@@ -143,7 +144,7 @@ def read_curve(directory: Path) -> Curve | None:
     elif not epochs or epochs[-1]["epoch"] != config.train.epochs:
         return None
     return Curve(
-        task=f"{config.model.name}-{config.data.source}",
+        task=_task(config),
         cut=str(config.model.cut),
         policy=_policy(config),
         seeds=(config.seed,),
@@ -164,9 +165,15 @@ def _recipe(config: Config) -> str:
         for section, values in sections.items()
         if section not in ("codec", "link")
         for name, value in values.items()
-        if (section, name) not in (("model", "cut"), ("train", "sync"))
+        if (section, name) not in (("model", "cut"), ("train", "sync"), ("train", "share_differences"))
     }
     return json.dumps(flat, sort_keys=True)
+
+
+def _task(config: Config) -> str:
+    """Model and data; the partition, too, unless clients have equal parts."""
+    parts = [config.model.name, config.data.source.rpartition("parquet:")[2]]
+    return "-".join(parts if config.data.partition == "even" else [*parts, config.data.partition])
 
 
 def _schedule(train: TrainConfig) -> str:
@@ -179,14 +186,24 @@ def _schedule(train: TrainConfig) -> str:
 
 
 def _policy(config: Config) -> str:
-    codec, sync = config.codec, config.train.sync
-    specs = (*canonical(codec.up, codec.down, codec.sync), codec.rate)
-    named = zip(("", "down=", "sync=", "rate="), specs, strict=True)
-    label = _LABELS.get(specs)
-    label = label or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
-    return (
-        label if sync == "step" else f"{label}, averaged each {sync if sync == 'epoch' else f'{sync} steps'}"
+    codec, train = config.codec, config.train
+    key = sent(
+        Policy(
+            "",
+            codec.up,
+            codec.down,
+            codec.sync,
+            rate=codec.rate,
+            memory=codec.memory,
+            correction=codec.correction,
+        )
     )
+    named = zip(("", "down=", "sync=", "rate=", "memory=", "correction="), key, strict=True)
+    usual = ("none", "fixed", "0")
+    label = _LABELS.get(key) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in usual)
+    if train.sync != "step":
+        label += f", averaged each {train.sync if train.sync == 'epoch' else f'{train.sync} steps'}"
+    return f"{label}, as differences" if train.share_differences else label
 
 
 def mean(curves: Sequence[Curve]) -> Curve:
