@@ -6,6 +6,7 @@ Runs are told apart by their settings, whatever their directories are called.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -172,8 +173,9 @@ def _recipe(config: Config) -> str:
 
 def _task(config: Config) -> str:
     """Model and data; the partition, too, unless clients have equal parts."""
-    parts = [config.model.name, config.data.source.rpartition("parquet:")[2]]
-    return "-".join(parts if config.data.partition == "even" else [*parts, config.data.partition])
+    parts = [config.model.name, config.data.source.removeprefix("parquet:")]
+    even = config.data.partition == "even"
+    return "-".join(parts if even else [*parts, re.sub("[:=]", "-", config.data.partition)])
 
 
 def _schedule(train: TrainConfig) -> str:
