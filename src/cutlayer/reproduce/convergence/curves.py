@@ -47,6 +47,8 @@ class Point:
     """All bytes, up and down: smashed data, labels, gradients, what clients average, control."""
     raw_total: float
     """What all of it would have cost with float32 instead of codecs."""
+    steps: float
+    """Of the whole run so far."""
     transfer: float
     """Seconds of transfer on the link. Work is not in it: that depends on the machine and its load."""
 
@@ -68,6 +70,9 @@ class Curve:
     """All settings that shape the result, as JSON, but for seed, cut and what is sent when. Only runs with
     the same recipe can be compared: they have the same data, epochs and schedule."""
     points: tuple[Point, ...]
+    clients: int = 1
+    equal_parts: bool = True
+    """Whether clients have as many samples each, so that they send as many bytes."""
     diverged: str | None = None
     label: str = ""
     """The policy, and what distinguishes the recipe from the usual one."""
@@ -147,12 +152,14 @@ def read_curve(directory: Path) -> Curve | None:
     return Curve(
         task=_task(config),
         cut=str(config.model.cut),
-        policy=_policy(config),
+        policy=policy_of(config),
         seeds=(config.seed,),
         epochs=config.train.epochs,
         schedule=_schedule(config.train),
         recipe=_recipe(config),
         points=tuple(_points(epochs, config)),
+        clients=config.train.clients,
+        equal_parts=config.data.partition == "even",
         diverged=diverged,
         evaluations={spec: 100 * score["accuracy"] for spec, score in read_scores(directory).items()},
     )
@@ -187,7 +194,8 @@ def _schedule(train: TrainConfig) -> str:
     return ", ".join([*parts, f"warm-up {train.warmup_epochs}"] if train.warmup_epochs else parts)
 
 
-def _policy(config: Config) -> str:
+def policy_of(config: Config) -> str:
+    """The label of what a run sends how, and how often clients average."""
     codec, train = config.codec, config.train
     key = sent(
         Policy(
@@ -243,6 +251,7 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
             raw=raw,
             total=up + down,
             raw_total=up + down + saved,
+            steps=_number(record["global_step"]),
             transfer=transfer,
         )
 

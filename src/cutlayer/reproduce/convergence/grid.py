@@ -91,7 +91,9 @@ TASKS: dict[str, tuple[Task, ...]] = {
     "testbed": (
         Task("airbench-cifar10", _TESTBED, {}, 50),
         # Clients with few images of most classes.
-        Task("airbench-cifar10-dirichlet", _TESTBED, {"data": {"partition": "dirichlet:alpha=0.3"}}, 50, False),
+        Task(
+            "airbench-cifar10-dirichlet", _TESTBED, {"data": {"partition": "dirichlet:alpha=0.3"}}, 50, False
+        ),
         # Half as many images, of fifty classes.
         Task(
             "airbench-tiny-imagenet-50",
