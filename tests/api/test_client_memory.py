@@ -4,7 +4,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
@@ -12,11 +11,8 @@ import cutlayer
 from cutlayer.wire.grpc.server import Listening
 
 
-@pytest.mark.parametrize("memory", ["aqsgd:change=qu:bits=4", "splitcom:threshold=0.9"])
-def test_memories_over_the_network(
-    model: nn.Module, problem: dict[str, Any], tmp_path: Path, memory: str
-) -> None:
-    problem |= {"settings": {"codec.memory": memory, "codec.correction": 0.01}, "epochs": 3}
+def test_memories_over_the_network(model: nn.Module, problem: dict[str, Any], tmp_path: Path) -> None:
+    problem |= {"settings": {"codec.memory": "aqsgd:change=qu:bits=4", "codec.correction": 0.01}, "epochs": 3}
     alone = cutlayer.train(model, **problem)
     train, test = problem.pop("train"), problem.pop("test")
     port: list[int] = []
