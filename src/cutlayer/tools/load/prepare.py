@@ -40,7 +40,7 @@ def prepare(
         )
     if config.codec.memory != "none":
         raise ConfigError(
-            "codec.memory: the load generator's clients send one batch again and again, and remember nothing; "
+            "codec.memory: the load generator's clients send one batch again and again and remember nothing; "
             "start the server without it"
         )
     train, test = load_both(data, root=root, limit=config.data.limit, **load_settings(config))
