@@ -12,7 +12,7 @@ from cutlayer.wire.grpc.server import Listening
 
 
 def test_memories_over_the_network(model: nn.Module, problem: dict[str, Any], tmp_path: Path) -> None:
-    problem |= {"settings": {"codec.memory": "aqsgd:change=qu:bits=4", "codec.correction": 0.01}, "epochs": 3}
+    problem |= {"settings": {"codec.memory": "aqsgd:change=qu:bits=4", "codec.commitment": 0.01}, "epochs": 3}
     alone = cutlayer.train(model, **problem)
     train, test = problem.pop("train"), problem.pop("test")
     port: list[int] = []

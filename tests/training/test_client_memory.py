@@ -30,7 +30,7 @@ Start = Callable[..., LocalRun]
         AQSGD,
         [*SPLITCOM, "train.sync=3"],
         [*AQSGD, "train.mode=relay", "train.server_batching=per_client"],
-        [*SPLITCOM, *U, "codec.correction=0.1"],
+        [*SPLITCOM, *U, "codec.commitment=0.1"],
     ],
     ids=["aqsgd", "splitcom sync", "aqsgd relay", "splitcom u-shaped"],
 )
@@ -152,10 +152,10 @@ def test_a_run_in_which_batches_may_be_left_out_is_not_served(configure: Callabl
         check_serving(config, Listening("127.0.0.1:0", policy=Policy(straggler="drop")))
 
 
-def test_the_correction_pulls_smashed_data_towards_what_they_decode_to(start: Start) -> None:
+def test_the_commitment_pulls_smashed_data_towards_what_they_decode_to(start: Start) -> None:
     how = ["codec.up=qu:bits=2", "train.clients=1", "codec.measure=false"]
-    plain, pulled = start(*how), start(*how, "codec.correction=2.0")
-    exact = start("codec.up=none", "train.clients=1", "codec.correction=2.0")
+    plain, pulled = start(*how), start(*how, "codec.commitment=2.0")
+    exact = start("codec.up=none", "train.clients=1", "codec.commitment=2.0")
     seen = []
     for run in (plain, pulled):
         half = run.clients.halves[0]
@@ -165,16 +165,17 @@ def test_the_correction_pulls_smashed_data_towards_what_they_decode_to(start: St
     # The first step of both has the same smashed data and the same gradient from the server.
     added = seen[1] - seen[0]
     fresh = start(*how).clients.clients[0]
-    inputs, targets = fresh.batch(0, 0)
+    inputs, _ = fresh.batch(0, 0)
     smashed = fresh.half.forward(inputs)
     assert isinstance(smashed, torch.Tensor)
     decoded = fresh.codecs.decode(fresh.codecs.encode(fresh.codecs.up, smashed, "up", 0, 0, 0))
-    torch.testing.assert_close(added, 2.0 * (smashed.detach() - decoded) / len(targets), rtol=1e-3, atol=1e-6)
+    lost = smashed.detach() - decoded
+    torch.testing.assert_close(added, 2.0 * lost * (seen[0].norm() / lost.norm()), rtol=1e-3, atol=1e-6)
     assert exact.step().loss == start("codec.up=none", "train.clients=1").step().loss
 
 
 def test_old_runs_are_the_same_runs(configure: Callable[..., Config]) -> None:
     config = configure()
-    assert not {"memory", "memory_limit", "correction"} & config.identity()["codec"].keys()
+    assert not {"memory", "memory_limit", "commitment"} & config.identity()["codec"].keys()
     kept = from_mapping({"codec": {"memory": "aqsgd:change=qu:bits=3", "memory_limit": 1.0}})
     assert kept.identity()["codec"]["memory"] == "aqsgd:change=qu:bits=3"

@@ -26,11 +26,11 @@ from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.split.tensors import (
     Tensors,
-    added,
     difference,
     elements,
     floats,
     gradient_elements,
+    pulled,
     relative_error,
     to_device,
 )
@@ -59,8 +59,8 @@ class _OpenStep(OpenStep):
     targets: Tensor
     elements: Mapping[str, int] | int
     """How many the gradient of the smashed data has."""
-    correction: Tensors | None = None
-    """What is added to that gradient."""
+    lost: Tensors | None = None
+    """What compression changed in the smashed data: the direction of the commitment."""
 
 
 class SplitClient:
@@ -163,12 +163,11 @@ class SplitClient:
         self._open = step = _OpenStep(begin, len(targets), targets=targets, elements=wanted)
         step.error = 0.0 if self.codecs.exact else math.nan
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
-        correction = self.codecs.correction
-        if self.codecs.measures or (correction and not self.codecs.exact):
+        commits = self.codecs.commitment > 0 and not self.codecs.exact
+        if self.codecs.measures or commits:
             decoded = self._decoded(frame, smashed, begin)
             step.error = relative_error(smashed, decoded)
-            # The loss is a mean over samples, and so is what pulls them.
-            step.correction = difference(smashed, decoded, correction / len(targets)) if correction else None
+            step.lost = difference(smashed, decoded) if commits else None
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
@@ -206,8 +205,8 @@ class SplitClient:
         step = step_of(message, self._open, self.client)
         began = perf_counter()
         gradient = self.codecs.decode_cut(message.body, step.elements)
-        if step.correction is not None:
-            gradient = added(gradient, step.correction)
+        if step.lost is not None:
+            gradient = pulled(gradient, step.lost, self.codecs.commitment)
         decoded = perf_counter()
         with undisturbed():
             self.half.backward(gradient)

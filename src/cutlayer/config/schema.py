@@ -43,7 +43,7 @@ _ADDED: dict[str, dict[str, Any]] = {
         "max_staleness": None,
     },
     "link": {"speeds": [], "jitter": 0.0},
-    "codec": {"tensors": {}, "memory": "none", "correction": 0.0},
+    "codec": {"tensors": {}, "memory": "none", "commitment": 0.0},
 }
 
 

@@ -257,8 +257,8 @@ class CodecConfig(Section):
     ones as differences under another codec. `splitcom:threshold=0.98`: only samples that changed travel."""
     memory_limit: Annotated[Real, Field(gt=0)] = 4.0
     """GiB that the server may take for `memory`, of all clients together. A client takes its own share."""
-    correction: Annotated[Real, Field(ge=0, le=1e3)] = 0.0
-    """FedLite's gradient correction: clients pull smashed data towards what they decode to, so strongly."""
+    commitment: Annotated[Real, Field(ge=0, le=10)] = 0.0
+    """Clients also pull smashed data towards what they decode to, with this share of the gradient's norm."""
 
     @property
     def follows_link(self) -> bool:

@@ -12,7 +12,7 @@ from cutlayer.device.data_form import flag, number, text, whole_number
 
 #: Settings that a device without PyTorch cannot follow, if they differ from their defaults.
 BEYOND = ("accumulate", "clip_gradient", "precision", "share_differences")
-BEYOND_CODEC = ("memory", "correction")
+BEYOND_CODEC = ("memory", "commitment")
 _MOST = 1 << 63
 
 

@@ -210,7 +210,7 @@ def make_codecs(
         max_value=config.robust.max_value if of_others else None,
         tensors={name: codec_of(spec) for name, spec in config.codec.tensors.items()},
         remembers=config.codec.memory != "none",
-        correction=config.codec.correction,
+        commitment=config.codec.commitment,
         device=resolve_device(config.train.device),
     )
 

@@ -98,8 +98,8 @@ class RunCodecs:
     """Codecs of single tensors, by name, where several cross a cut. Their gradients travel as all others."""
     remembers: bool = False
     """Whether smashed data travel as what has changed since a sample's last visit."""
-    correction: float = 0.0
-    """How strongly clients pull smashed data towards what they decode to; 0: not at all."""
+    commitment: float = 0.0
+    """How strongly clients pull smashed data towards what they decode to, in norms of the gradient."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Where tensors are decoded to: that of the models."""
 

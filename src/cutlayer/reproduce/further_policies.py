@@ -6,11 +6,19 @@
 
 from __future__ import annotations
 
-from cutlayer.reproduce.policies import Policy
+from dataclasses import replace
+
+from cutlayer.reproduce.policies import ALL_THIRTIETH, HUNDREDTH, Policy
 
 #: Smashed data at other rates than those of the usual rows.
 FRONTIER = tuple(
     Policy(f"EMS({bits})", f"ems:bpe={bits}", name=f"ems-{bits}") for bits in (0.1, 0.2, 0.5, 2.0)
+)
+
+#: The rows of least traffic, with clients that commit to what their codec can say.
+COMMITTED = tuple(
+    replace(row, label=f"{row.label}, committed", commitment=0.01, name=name)
+    for row, name in ((HUNDREDTH, "ems-100x-committed"), (ALL_THIRTIETH, "all-30x-committed"))
 )
 
 #: Other published methods and controls: docs/codecs/rivals.md. Those whose rate can be chosen are at about a
@@ -18,7 +26,7 @@ FRONTIER = tuple(
 RIVALS = (
     Policy("SplitFC", "splitfc:drop=0.9375,bpe=0.32", name="splitfc"),
     Policy("FedLite", "fedlite:size=16,clusters=32", name="fedlite"),
-    Policy("FedLite, corrected", "fedlite:size=16,clusters=32", correction=1e-3, name="fedlite-corrected"),
+    Policy("FedLite, corrected", "fedlite:size=16,clusters=32", commitment=0.02, name="fedlite-corrected"),
     Policy("SL-ACC", "slacc:low=2,high=6", name="slacc"),
     # The correlation that decodes is the adjoint of the convolution: gradients go the same way.
     Policy("C3-SL", "c3sl:merge=4", down="c3sl:merge=4", name="c3sl"),
@@ -44,4 +52,4 @@ AVERAGING = (
     Policy("down step 3, unbiased", "none", down="ems:step=3.0,rounding=stochastic", name="down-step"),
 )
 
-FURTHER = (*FRONTIER, *RIVALS, *AVERAGING)
+FURTHER = (*FRONTIER, *COMMITTED, *RIVALS, *AVERAGING)

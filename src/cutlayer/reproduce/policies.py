@@ -40,8 +40,8 @@ class Policy:
     """How many times the epochs of the others it has."""
     memory: str = "none"
     """What both ends remember of each sample: the setting `codec.memory`."""
-    correction: float = 0.0
-    """FedLite's gradient correction: the setting `codec.correction`."""
+    commitment: float = 0.0
+    """How strongly clients pull smashed data towards what they decode to: the setting `codec.commitment`."""
     differences: bool = False
     """Whether weights are averaged as differences to their last mean."""
     name: str = ""
@@ -135,8 +135,8 @@ def labels(further: Iterable[Policy] = ()) -> dict[tuple[str, ...], str]:
 
 
 def sent(row: Policy) -> tuple[str, ...]:
-    """What a policy sends how: codecs up, down and sync, rate, memory and correction, in canonical form."""
-    return (*canonical(row.spec, row.down, row.sync), row.rate, row.memory, f"{row.correction:g}")
+    """What a policy sends how: codecs up, down and sync, rate, memory and commitment, in canonical form."""
+    return (*canonical(row.spec, row.down, row.sync), row.rate, row.memory, f"{row.commitment:g}")
 
 
 def canonical(*specs: str) -> tuple[str, ...]:

@@ -172,15 +172,21 @@ def multiplied(x: Tensors, by: float) -> Tensors:
     return apply(lambda tensor: tensor * by, x)
 
 
-def added(x: Tensors, y: Tensors) -> Tensors:
-    """The sum, tensor by tensor."""
-    return like(x, [a + b for a, b in zip(tensors_of(x), tensors_of(y), strict=True)])
-
-
-def difference(x: Tensors, y: Tensors, times: float) -> Tensors:
-    """What those that have gradients differ in, times a number; without history."""
+def difference(x: Tensors, y: Tensors) -> Tensors:
+    """What those that have gradients differ in; without history."""
     pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
-    return like(floats(x), [times * (a.detach() - b) for a, b in pairs])
+    return like(floats(x), [a.detach() - b for a, b in pairs])
+
+
+@torch.no_grad()
+def pulled(gradient: Tensors, towards: Tensors, share: float) -> Tensors:
+    """The gradient, and in the other direction `share` of its norm."""
+    norm, length = (float(torch.linalg.vector_norm(flat(each).float())) for each in (gradient, towards))
+    if not (length > 0 and math.isfinite(norm / length)):
+        return gradient
+    times = share * norm / length
+    pairs = zip(tensors_of(gradient), tensors_of(towards), strict=True)
+    return like(gradient, [a + times * b for a, b in pairs])
 
 
 def divided(x: Tensors, by: float) -> Tensors:

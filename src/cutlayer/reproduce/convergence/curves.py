@@ -205,10 +205,10 @@ def policy_of(config: Config) -> str:
             codec.sync,
             rate=codec.rate,
             memory=codec.memory,
-            correction=codec.correction,
+            commitment=codec.commitment,
         )
     )
-    named = zip(("", "down=", "sync=", "rate=", "memory=", "correction="), key, strict=True)
+    named = zip(("", "down=", "sync=", "rate=", "memory=", "commitment="), key, strict=True)
     usual = ("none", "fixed", "0")
     label = _LABELS.get(key) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in usual)
     if train.sync != "step":

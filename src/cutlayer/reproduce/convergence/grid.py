@@ -87,6 +87,15 @@ TASKS: dict[str, tuple[Task, ...]] = {
             50,
         ),
     ),
+    # All images, two minutes a run: what a policy costs shows with many seeds, not with one.
+    "proxy": (
+        Task(
+            "airbench-cifar10",
+            _TESTBED,
+            {"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}},
+            100,
+        ),
+    ),
     # Trained to the end: all images, and a model and a schedule that are made for it.
     "testbed": (
         Task("airbench-cifar10", _TESTBED, {}, 50),
@@ -180,7 +189,7 @@ def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path,
     settings["train"]["epochs"] = math.ceil(round(policy.stretch * settings["train"]["epochs"], 6))
     settings["train"] |= {"sync": policy.sync_every, "share_differences": policy.differences}
     settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync, "rate": policy.rate}
-    settings["codec"] |= {"memory": policy.memory, "correction": policy.correction}
+    settings["codec"] |= {"memory": policy.memory, "commitment": policy.commitment}
     settings["link"] = {"spec": LINK}
     settings["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}
     return Run(task.name, cut, policy, seed, from_mapping(settings, directory.name))
