@@ -179,14 +179,15 @@ def difference(x: Tensors, y: Tensors) -> Tensors:
 
 
 @torch.no_grad()
-def pulled(gradient: Tensors, towards: Tensors, share: float) -> Tensors:
-    """The gradient, and in the other direction `share` of its norm."""
-    norm, length = (float(torch.linalg.vector_norm(flat(each).float())) for each in (gradient, towards))
-    if not (length > 0 and math.isfinite(norm / length)):
-        return gradient
-    times = share * norm / length
-    pairs = zip(tensors_of(gradient), tensors_of(towards), strict=True)
-    return like(gradient, [a + times * b for a, b in pairs])
+def pulled(gradient: Tensors, lost: Tensors, share: float) -> Tensors:
+    """The gradient, and that of a commitment: what compression lost, scaled to `share` of its norm.
+
+    Where nothing was lost, or the gradient is not finite, it stays as it is.
+    """
+    norm, length = (torch.linalg.vector_norm(flat(each).float()) for each in (gradient, lost))
+    times = torch.where(torch.isfinite(norm / length), share * norm / length, 0.0)
+    pairs = zip(tensors_of(gradient), tensors_of(lost), strict=True)
+    return like(gradient, [a + (times * b).to(a.dtype) for a, b in pairs])
 
 
 def divided(x: Tensors, by: float) -> Tensors:
