@@ -34,7 +34,7 @@ RIVALS = (
     Policy("SP, entropy-coded", "ems:ratio=0.9815,levels=1,rounding=floor", name="sp-coded"),
     Policy("AQ-SGD, QU(3)", "none", memory="aqsgd:change=qu:bits=3", name="aqsgd"),
     Policy("AQ-SGD, EMS(0.32)", "ems:bpe=0.32", memory="aqsgd:change=ems:bpe=0.32", name="aqsgd-ems"),
-    Policy("SplitCom", "none", memory="splitcom:threshold=0.9", name="splitcom"),
+    Policy("SplitCom", "none", memory="splitcom:threshold=0.8", name="splitcom"),
 )
 
 #: Smashed data as they are: what averaging and gradients down cost alone.
