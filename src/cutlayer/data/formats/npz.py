@@ -20,16 +20,13 @@ from torch import Tensor
 from cutlayer.data.arrays import ArrayDataset, Rows, first_bad
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.form import DataSource
-from cutlayer.data.formats.file_rows import FileRows, as_tensor
+from cutlayer.data.formats.file_rows import IN_MEMORY, FileRows, as_tensor
 from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out_any
 from cutlayer.errors import DataError
 
 #: The names of inputs and targets. Those with `train` and `test` in them come first.
 NAMES = (("x", "y"), ("inputs", "targets"), ("images", "labels"), ("images", "masks"))
-
-# An uncompressed member is as long as its array: larger ones are read as needed.
-_IN_MEMORY = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -132,7 +129,7 @@ def _open(entry: _Entry, options: LoadOptions, is_input: bool) -> Tensor | Rows:
             raise DataError(
                 f"{entry.path}: {entry.member} has images of {list(shape)}; transpose them to [C, H, W]"
             )
-    if entry.offset is not None and (options.lazy or entry.nbytes > _IN_MEMORY):
+    if entry.offset is not None and (options.lazy or entry.nbytes > IN_MEMORY):
         return FileRows(entry.path, entry.dtype, shape, entry.shape[0], offset=entry.offset, images=images)
     array = _read(entry)
     return as_tensor(array.reshape(len(array), *shape), images=images)
