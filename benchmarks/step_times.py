@@ -1,4 +1,4 @@
-"""Seconds of a step of the testbed under each policy, for the table of time to accuracy.
+"""Seconds of a step of the testbed, or of its proxy, under each policy, for the table of time to accuracy.
 
     python benchmarks/step_times.py --root DATA                       print them
     python benchmarks/step_times.py --root DATA --out RESULTS         and write RESULTS/step-times.json
@@ -50,6 +50,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--root", default=".", help="where CIFAR-10 lies")
+    parser.add_argument("--scale", choices=("testbed", "proxy"), default="testbed")
     parser.add_argument("--cuts", default="shallow,medium,deep")
     parser.add_argument("--policies", default=POLICIES)
     parser.add_argument("--rounds", type=int, default=20, help="steps of each policy, after two to warm up")
@@ -63,7 +64,7 @@ def main() -> None:
     cuts: dict[str, dict[str, dict[str, float]]] = {}
     for cut in arguments.cuts.split(","):
         runs = {}
-        for one in grid("testbed", Path("unused"), chosen, root=arguments.root, cuts=[cut]):
+        for one in grid(arguments.scale, Path("unused"), chosen, root=arguments.root, cuts=[cut]):
             limited = one.config.data.model_copy(update={"limit": arguments.limit})
             config = one.config.model_copy(update={"data": limited})
             data = prepare_data(config) if data is None else data
@@ -84,7 +85,12 @@ def main() -> None:
     load = {"before": before, "after": os.getloadavg()[0]}
     print(f"load of the machine: {load['before']:.1f} before, {load['after']:.1f} after")
     if arguments.out is not None:
-        settings = {"threads": arguments.threads, "rounds": arguments.rounds, "limit": arguments.limit}
+        settings = {
+            "scale": arguments.scale,
+            "threads": arguments.threads,
+            "rounds": arguments.rounds,
+            "limit": arguments.limit,
+        }
         content = {"cuts": cuts, "load": load, "settings": settings, "provenance": provenance(0)}
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / STEP_TIMES).write_text(json.dumps(content, indent=2) + "\n")

@@ -71,7 +71,7 @@ class CutLayer(nn.Module):
         super().__init__()
         if not 0 <= commitment <= _MOST_COMMITMENT:
             raise InputError(
-                f"CutLayer: commitment must be from 0 to {_MOST_COMMITMENT}, not {commitment!r}; 0.01 is usual"
+                f"CutLayer: commitment must be from 0 to {_MOST_COMMITMENT}, not {commitment!r}; try 0.01"
             )
         self.commitment = commitment
         self.up = _codec("up", up)
