@@ -134,7 +134,7 @@ class Segmentation(Task):
         if tensor_of(outputs).dim() == 2:
             raise TaskError(
                 f"targets of shape {list(targets.shape)} are read as a class for each pixel, but the model "
-                f"gives outputs {list(tensor_of(outputs).shape)}. For one class a sample give class "
+                f"gives outputs of shape {list(tensor_of(outputs).shape)}. For one class a sample give class "
                 "numbers [N]: y.squeeze(1), or y.argmax(1) if they are one-hot"
             )
         logits = expect_shape(outputs, expected, self.name)

@@ -234,8 +234,9 @@ def _statistics(rows: Tensor | FileRows, kept: Tensor | None) -> Statistics:
     else:
         pieces = torch.split(torch.arange(len(rows)) if kept is None else kept, 1 << 14)
         count = sum(map(len, pieces))
-        mean = sum(rows.take(piece).double().sum(0) for piece in pieces) / count
-        std = (sum((rows.take(piece).double() - mean).square().sum(0) for piece in pieces) / count).sqrt()
+        mean = torch.stack([rows.take(piece).double().sum(0) for piece in pieces]).sum(0) / count
+        squares = [(rows.take(piece).double() - mean).square().sum(0) for piece in pieces]
+        std = (torch.stack(squares).sum(0) / count).sqrt()
     # A column of one value has nothing to scale.
     std[std == 0] = 1.0
     return Statistics(tuple(mean.tolist()), tuple(std.tolist()))
