@@ -103,8 +103,7 @@ void predict_samples(const uint8_t* levels, const SectionShape& shape, size_t fi
   uint8_t* at = buffer.data() + before + 64;
   for (size_t s = first; s < last; ++s) {
     const uint8_t* from = levels + s * sample;
-    if (model.level_shift)
-      for (size_t i = 0; i < sample; ++i) at[i] = uint8_t(from[i] >> model.level_shift);
+    if (model.level_shift) shift_levels(from, sample, model.level_shift, at);
     else
       std::memcpy(at, from, sample);
     ems_kernels().predict_shared(at, sample, shared, constants.data(), model.prediction_shift, out + s * sample);
@@ -177,8 +176,7 @@ void predict_rows(const uint8_t* levels, const SectionShape& shape, Rows rows, s
         }
       }
     });
-    if (model.level_shift)
-      for (auto& level : buffer) level = uint8_t(level >> model.level_shift);
+    if (model.level_shift) shift_levels(buffer.data(), buffer.size(), model.level_shift, buffer.data());
     for (size_t c = 0; c < shape.channels; ++c) {
       Predictor{model}.padded(c, many * slot, pitch, line, predicted.data());
       copy_rows(some[0].data() + c * width, shape.channels * width, predicted.data(), slot, many, width);

@@ -23,52 +23,83 @@ struct Moments {
 
 int8_t rounded(double weight) { return int8_t(std::min(127.0, std::max(-127.0, std::nearbyint(weight * 32)))); }
 
-// The levels of all channels, each with its planes one after the other: (channels, positions).
+constexpr size_t kAround = 128;  // bytes that may be read before the first and behind the last level
+
+// The levels of all channels, each with its planes one after the other: (channels, positions), behind kAround zeros.
 std::vector<uint8_t> by_channel(const uint8_t* levels, const SectionShape& shape, size_t stride, size_t positions,
                                 unsigned shift) {
   const size_t area = shape.height * shape.width;
-  std::vector<uint8_t> out(shape.channels * positions);
-  uint8_t* to = out.data();
+  std::vector<uint8_t> out(shape.channels * positions + 2 * kAround);
+  uint8_t* to = out.data() + kAround;
   for (size_t s = 0; s < shape.d / shape.sample(); s += stride, to += area)
     with_width(area, [&](auto copy) {
       for (size_t c = 0; c < shape.channels; ++c) copy(to + c * positions, levels + s * shape.sample() + c * area);
     });
-  if (shift)
-    for (auto& level : out) level = uint8_t(level >> shift);
+  if (shift) shift_levels(out.data(), out.size(), shift, out.data());
   return out;
 }
 
-// Moments of one channel. Features: left, above, above left, above right, the parents, and last the level itself.
-void add_moments(const std::vector<uint8_t>& levels, const SectionShape& shape, size_t channel, size_t positions,
-                 std::vector<uint8_t>& features, Moments& m) {
-  constexpr size_t rows = kFeatures + 1;
-  const size_t width = shape.width, area = shape.height * width;
-  const uint8_t* own = levels.data() + channel * positions;
-  const auto row = [&](size_t f) { return features.data() + f * positions; };
-  std::fill(features.begin(), features.end(), uint8_t(0));
-  // Shifted copies of all planes; what comes from another row or plane is then set to 0.
-  std::memcpy(row(0) + 1, own, positions - 1);
-  if (shape.height > 1) {
-    std::memcpy(row(1) + width, own, positions - width);
-    std::memcpy(row(2) + width + 1, own, positions - width - 1);
-    std::memcpy(row(3) + width, own + 1, positions - width);
+// Left, above, above left, above right: rows up and columns to the left. In planes of which 64 elements are a multiple,
+// `there` is 255 for those of 64 elements that have this neighbour.
+struct Neighbours {
+  static constexpr size_t up[4] = {0, 1, 1, 1};
+  static constexpr int left[4] = {1, 0, 1, -1};
+  uint8_t there[4][64];
+  explicit Neighbours(const SectionShape& shape) {
+    const size_t width = shape.width, area = shape.height * width;
+    for (size_t t = 0; t < 4; ++t)
+      for (size_t i = 0; i < 64; ++i) {
+        const int x = int(i % width) - left[t];
+        there[t][i] = i % area / width >= up[t] && x >= 0 && x < int(width) ? 255 : 0;
+      }
   }
-  for (size_t at = 0; at < positions; at += width) {
-    row(0)[at] = row(2)[at] = row(3)[at + width - 1] = 0;
-    if (at % area == 0)
-      for (size_t f = 1; f < 4; ++f) std::memset(row(f) + at, 0, width);
+};
+
+// Rows of features of one channel: left, above, above left, above right, the parents, and last the level itself.
+void make_features(const uint8_t* levels, const SectionShape& shape, const Neighbours& neighbours, size_t channel,
+                   size_t positions, uint8_t* features) {
+  const size_t width = shape.width, area = shape.height * width;
+  const uint8_t* own = levels + channel * positions;
+  const auto row = [&](size_t f) { return features + f * positions; };
+  // Shifted copies of all planes; what comes from another row or plane is set to 0.
+  for (size_t t = 0; t < 4; ++t) {
+    uint8_t* to = row(t);
+    const size_t up = neighbours.up[t];
+    const int left = neighbours.left[t];
+    const uint8_t *from = own - ptrdiff_t(up * width) - left, *there = neighbours.there[t];
+    if (64 % area == 0 && positions % 64 == 0) {
+      for (size_t i = 0; i < positions; i += 64)
+        for (size_t j = 0; j < 64; ++j) to[i + j] = uint8_t(from[i + j] & there[j]);
+      continue;
+    }
+    for (size_t at = 0, y = 0; at < positions; at += width, y = y + 1 < shape.height ? y + 1 : 0) {
+      if (y < up) {
+        std::memset(to + at, 0, width);
+        continue;
+      }
+      const size_t first = left > 0, last = width - (left < 0);
+      to[at] = to[at + width - 1] = 0;
+      std::memcpy(to + at + first, from + at + first, last - first);
+    }
   }
   for (size_t j = 0; j < 4; ++j)
     if (channel >= kParents[j]) std::memcpy(row(4 + j), own - kParents[j] * positions, positions);
+    else std::memset(row(4 + j), 0, positions);
   std::memcpy(row(kFeatures), own, positions);
-  for (size_t f = 0; f < rows; ++f) {
+}
+
+// Moments of one channel.
+void add_moments(const uint8_t* features, size_t positions, const std::vector<uint8_t>& ones, Moments& m) {
+  constexpr size_t rows = kFeatures + 1, half = 4;
+  const auto dots = [&](size_t part, const uint8_t* by, auto put) {
     uint32_t found[5];
-    for (size_t part = 0; part < rows; part += 4) {  // rows 0 to 4, and 4 to 8
-      if (part + 5 > rows) break;
-      ems_kernels().dots5(row(part), row(f), positions, found);
-      for (size_t g = 0; g < 5; ++g) m.products[f][part + g] = found[g];
-    }
-    for (size_t i = 0; i < positions; ++i) m.sums[f] += row(f)[i];
+    ems_kernels().dots5(features + part * positions, by, positions, found);
+    for (size_t g = 0; g < 5; ++g) put(part + g, found[g]);
+  };
+  for (size_t part : {size_t(0), half}) {
+    for (size_t f = 0; f <= (part ? rows - 1 : half); ++f)
+      dots(part, features + f * positions, [&](size_t g, uint32_t n) { m.products[f][g] = m.products[g][f] = n; });
+    dots(part, ones.data(), [&](size_t g, uint32_t n) { m.sums[g] = n; });
   }
 }
 
@@ -116,17 +147,21 @@ OwnModel fit_dct_model(const uint8_t* levels, const SectionShape& shape, unsigne
   const double positions = double(many);
   const unsigned shift = unsigned(std::max(0, int(bit_length(n_levels)) - 5));
   std::vector<Moments> moments(channels);
-  const std::vector<uint8_t> sorted = by_channel(levels, shape, stride, many, shift);
+  const std::vector<uint8_t> padded = by_channel(levels, shape, stride, many, shift), ones(many, 1);
+  const uint8_t* const sorted = padded.data() + kAround;
   std::vector<char> any(channels);  // whether a channel has a level above 0
   for (size_t c = 0; c < channels; ++c)
-    any[c] = ems_kernels().count(sorted.data() + c * many, many, 0) < many;
+    any[c] = ems_kernels().count(sorted + c * many, many, 0) < many;
+  const Neighbours neighbours(shape);
   constexpr size_t kRun = 64;
   parallel(threads, (channels + kRun - 1) / kRun, [&](size_t r) {
     std::vector<uint8_t> features((kFeatures + 1) * many);
     for (size_t c = r * kRun; c < std::min(channels, (r + 1) * kRun); ++c) {
       bool some = any[c];
       for (size_t back : kParents) some |= c >= back && any[c - back];
-      if (some) add_moments(sorted, shape, c, many, features, moments[c]);  // else all are 0
+      if (!some) continue;  // all are 0
+      make_features(sorted, shape, neighbours, c, many, features.data());
+      add_moments(features.data(), many, ones, moments[c]);
     }
   });
   constexpr size_t n = kFeatures;

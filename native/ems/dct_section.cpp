@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "common/float16.hpp"
+#include "common/parallel.hpp"
 #include "ems/dct.hpp"
 #include "ems/kernels.hpp"
 #include "ems/rate_control.hpp"
@@ -14,13 +16,7 @@ namespace {
 
 constexpr size_t kTopShare = 8192, kMaxTopShare = 16;
 constexpr double kBudgetUsed = 0.9, kGainRange = 0.25;
-constexpr size_t kFitElements = size_t(1) << 18, kGainElements = size_t(1) << 18;
-
-// Every n-th sample, about `elements` elements in all: n, or 1 for all.
-size_t thinned(const SectionShape& shape, size_t elements) {
-  const size_t stride = std::max<size_t>(1, shape.d / std::max(elements, shape.sample())), whole = shape.d / shape.sample();
-  return stride == 1 || whole < 2 * stride ? 1 : stride;
-}
+constexpr size_t kFitElements = size_t(1) << 18, kGainElements = size_t(1) << 16;
 
 // Every n-th sample from the first on.
 template <class T>
@@ -33,6 +29,40 @@ Buffer<T> samples_of(const T* from, const SectionShape& shape, size_t first, siz
     std::memcpy(out.data() + i * shape.sample(), from + (first + i * stride) * shape.sample(), shape.sample() * sizeof(T));
   return out;
 }
+
+// Decodes coefficients, sample by sample. The signs are taken from the original ones, y.
+class Decoder {
+ public:
+  Decoder(const Quantized& quantized, const Points& points, const SectionShape& shape, const std::vector<float>& tops,
+          int threads)
+      : levels_(quantized.levels.data()), n_levels_(quantized.n_levels), activities_(points.activities), shape_(shape),
+        tops_(tops.data()), table_(points.activities * (n_levels_ + 1)), tops_at_(shape.samples() + 1) {
+    const float unit = points.step / 64.0f;
+    for (size_t a = 0; a < activities_; ++a)
+      for (size_t l = 0; l < n_levels_; ++l)
+        table_[a * (n_levels_ + 1) + l] = float(64 * int(l) + points.offsets[a * n_levels_ + l]) * unit;
+    std::vector<int64_t> signs_at(tops_at_.size());
+    ems_sample_offsets(levels_, shape, n_levels_, false, tops_at_.data(), signs_at.data(), threads);
+  }
+  void decode(size_t s, const float* y, float* out) const {
+    const size_t sample = shape_.sample();
+    SectionShape one = shape_;
+    one.d = sample;
+    const int64_t none[2] = {0, 0}, tops_at[2] = {0, tops_at_[s + 1] - tops_at_[s]};
+    ems_dequantize(levels_ + s * sample, one, table_.data(), activities_, n_levels_, tops_ + tops_at_[s], tops_at, nullptr,
+                   none, out, 1);
+    copy_signs(y, sample, out);
+  }
+
+ private:
+  const uint8_t* levels_;
+  unsigned n_levels_;
+  size_t activities_;
+  SectionShape shape_;
+  const float* tops_;
+  std::vector<float> table_;
+  std::vector<int64_t> tops_at_;
+};
 
 // The elements of a section and its coefficients.
 struct Transformed {
@@ -63,13 +93,25 @@ struct Transformed {
   }
   static DctShape planes(const SectionShape& s) { return {s.samples(), s.channels, s.height, s.width}; }
 
-  // The squared error of the elements that coefficients decode to.
-  double squared_error(const float* coefficients, const float* x, const SectionShape& shape) const {
-    Buffer<float> out(shape.d);
-    dct_inverse(coefficients, planes(shape), inverse.data(), lowest, highest, out.data(),
-                threads_for(shape.d, task.threads, kThreadedCheap));
-    for (size_t i = 0; i < shape.d; ++i) out.data()[i] = x[i] - out.data()[i];
-    return ems_energy(out.data(), shape.d, threads_for(shape.d, task.threads, kThreadedCheap));
+  // The squared error of the elements that coefficients decode to. `decoded(sample, room)` gives those of a sample.
+  template <class F>
+  double squared_error(const float* x, const SectionShape& shape, F decoded) const {
+    const DctShape of = planes(shape);
+    // Samples that end together with a chunk, whose errors are summed as in ems_energy.
+    const size_t whole = shape.samples(), together = std::min(whole, kChunk / std::gcd(kChunk, shape.sample()));
+    std::vector<double> parts((shape.d + kChunk - 1) / kChunk);
+    parallel(threads_for(shape.d, task.threads, kThreadedCheap), (whole + together - 1) / together, [&](size_t group) {
+      const size_t first = group * together, last = std::min(whole, first + together);
+      const size_t start = first * shape.sample(), end = last * shape.sample();
+      Buffer<float> out(end - start), room(of.coefficients()), buffer(of.coefficients());
+      for (size_t s = first; s < last; ++s)
+        dct_inverse_sample(decoded(s, room.data()), of, inverse.data(), lowest, highest,
+                           out.data() + (s - first) * shape.sample(), buffer.data());
+      subtract_from(x + start, end - start, out.data());
+      for (size_t i = start; i < end; i += kChunk)
+        parts[i / kChunk] = ems_kernels().energy(out.data() + (i - start), std::min(kChunk, end - i));
+    });
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
   }
 };
 
@@ -91,8 +133,12 @@ class CoefficientWriter : public SectionWriter {
     return fit_to(found.n_levels, found.levels.data(), {taken, {0, taken.height}, nullptr});
   }
   double error(const Quantized& quantized, const Points& points) override {
-    const Buffer<float> y = dequantized(quantized, points, task_.x, task_.shape, magnitudes_);
-    return of_.squared_error(y.data(), of_.task.x, of_.task.shape);
+    const Decoder decoder(quantized, points, task_.shape, magnitudes_, threads_for(task_.shape.d, task_.threads));
+    const size_t sample = task_.shape.sample();
+    return of_.squared_error(of_.task.x, of_.task.shape, [&](size_t s, float* room) {
+      decoder.decode(s, task_.x + s * sample, room);
+      return room;
+    });
   }
   // The error of coefficients times the gain, which is measured on some samples.
   double estimate_error(double step) override {
@@ -113,7 +159,7 @@ class CoefficientWriter : public SectionWriter {
   // Squared error of elements over that of coefficients. Below 1, because decoded elements are clamped.
   double measured_gain(double step) {
     const SectionShape& shape = of_.task.shape;
-    const size_t stride = thinned(shape, std::max(kGainElements, 4 * shape.sample()));
+    const size_t stride = thinned(shape, std::max(kGainElements, 2 * shape.sample()));
     SectionShape outer = shape, inner = task_.shape;
     Buffer<float> some_x, some_y;
     if (stride > 1) {
@@ -126,31 +172,15 @@ class CoefficientWriter : public SectionWriter {
     std::vector<float> tops;
     for (size_t i = 0; i < inner.d; ++i)
       if (levels.levels.data()[i] == levels.n_levels) tops.push_back(std::fabs(y[i]));
-    Buffer<float> found = dequantized(levels, points, y, inner, tops);
-    const double elements = of_.squared_error(found.data(), x, outer);
-    for (size_t i = 0; i < inner.d; ++i) found.data()[i] = y[i] - found.data()[i];
+    const Decoder decoder(levels, points, inner, tops, 1);
+    const size_t sample = inner.sample();
+    Buffer<float> found(inner.d);
+    for (size_t s = 0; s < inner.samples(); ++s) decoder.decode(s, y + s * sample, found.data() + s * sample);
+    const double elements =
+        of_.squared_error(x, outer, [&](size_t s, float*) { return found.data() + s * sample; });
+    subtract_from(y, inner.d, found.data());
     const double coefficients = ems_energy(found.data(), inner.d, threads_for(inner.d, task_.threads, kThreadedCheap));
     return coefficients > 0 ? elements / coefficients : 1.0;
-  }
-
-  // Decoded coefficients; the signs are taken from the original ones, y.
-  Buffer<float> dequantized(const Quantized& quantized, const Points& points, const float* y, const SectionShape& shape,
-                            const std::vector<float>& tops) const {
-    const size_t n_levels = quantized.n_levels, symbols = n_levels + 1;
-    std::vector<float> table(points.activities * symbols);
-    const float unit = points.step / 64.0f;
-    for (size_t a = 0; a < points.activities; ++a)
-      for (size_t l = 0; l < n_levels; ++l)
-        table[a * symbols + l] = float(64 * int(l) + points.offsets[a * n_levels + l]) * unit;
-    std::vector<int64_t> tops_at(shape.samples() + 1), signs_at(shape.samples() + 1);
-    const int threads = threads_for(shape.d, task_.threads);
-    const uint8_t* levels = quantized.levels.data();
-    ems_sample_offsets(levels, shape, unsigned(n_levels), false, tops_at.data(), signs_at.data(), threads);
-    Buffer<float> out(shape.d);
-    ems_dequantize(levels, shape, table.data(), points.activities, unsigned(n_levels), tops.data(), tops_at.data(), nullptr,
-                   signs_at.data(), out.data(), threads);
-    for (size_t i = 0; i < shape.d; ++i) out.data()[i] = std::copysign(out.data()[i], y[i]);
-    return out;
   }
 
   const Transformed& of_;

@@ -103,8 +103,6 @@ struct EmsKernels {
   // Dot products of five rows with one. Integers below 32, n < 2^22.
   void (*dots5)(const uint8_t* a, const uint8_t* b, size_t n, uint32_t* out);
   double (*energy)(const float* x, size_t n);
-  // Dot products of four rows, `stride` apart, with b. Of integers, so exact in any order.
-  void (*dot4)(const double* a, size_t stride, const double* b, size_t n, double* out);
   // Rotates the plane of two rows: p and q become c p - s q and s p + c q.
   void (*plane_rotation)(double* p, double* q, size_t n, double c, double s);
   // The smallest and the largest of n numbers.

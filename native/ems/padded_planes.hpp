@@ -14,6 +14,19 @@ inline size_t sample_size(const SectionShape& shape, size_t s) {
 
 inline unsigned bit_length(unsigned v) { return v ? 32 - unsigned(__builtin_clz(v)) : 0; }
 
+// Levels shifted right, eight in a word at a time; `to` may be `from`.
+inline void shift_levels(const uint8_t* from, size_t n, unsigned shift, uint8_t* to) {
+  const uint64_t rest = 0x0101010101010101u * (0xffu >> shift);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, from + i, 8);
+    word = word >> shift & rest;
+    std::memcpy(to + i, &word, 8);
+  }
+  for (; i < n; ++i) to[i] = uint8_t(from[i] >> shift);
+}
+
 // Whether planes are processed without padding. Very large ones are not, since they may be divided into rows.
 inline bool unpadded(const SectionShape& shape) {
   return ems_kernels().predict_plane && shape.aligned64() && shape.height * shape.width <= size_t(1) << 20;
@@ -23,8 +36,8 @@ inline bool unpadded(const SectionShape& shape) {
 // runs for each thread.
 template <class F>
 void for_samples(const SectionShape& shape, int threads, F f) {
-  const size_t n = shape.samples(), each = (size_t(1) << 17) / shape.sample();
-  const size_t run = std::max<size_t>(1, std::min(each, threads > 1 ? n / size_t(3 * threads) : n));
+  const size_t n = shape.samples(), each = (size_t(1) << 20) / shape.sample();
+  const size_t run = std::max<size_t>(1, threads > 1 ? std::min(each, n / size_t(3 * threads)) : n);
   parallel(threads, (n + run - 1) / run, [&](size_t i) { f(i * run, std::min(n, (i + 1) * run)); });
 }
 
@@ -73,8 +86,7 @@ struct PaddedPlanes {
         for (size_t c = 0; c < shape.channels; ++c, from += shape.height * shape.width)
           copy_rows(plane(c, s), shape.pitch(), from, shape.width, shape.height, shape.width);
     }
-    if (level_shift)
-      for (auto& level : buffer) level = uint8_t(level >> level_shift);
+    if (level_shift) shift_levels(buffer.data(), buffer.size(), level_shift, buffer.data());
   }
 };
 

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "ems/dct.hpp"
 #include "ems/dct_section.hpp"
 #include "ems/kernels.hpp"
 
@@ -77,36 +78,37 @@ std::vector<int16_t> channel_rotation(const float* x, const SectionShape& shape,
   const size_t channels = shape.channels, area = shape.height * shape.width, samples = shape.samples();
   // An odd stride takes other columns in every row. (The right neighbour of a row's end is the next row's start.)
   const size_t stride = samples * area / kPositions | 1, last = area - shape.width;
-  const size_t each = (last + stride - 1) / stride, n = samples * each;
   const double scale = 32767.0 / largest;
-  // The elements, and three times the differences from the right and from the lower neighbour: integers below 2^18,
-  // exact in float, whose products are summed exactly in double.
-  const size_t padded = (channels + 3) / 4 * 4;  // four channels at a time; those beyond the last are 0
-  std::vector<double> features(padded * 3 * n);
-  for (size_t c = 0; c < channels; ++c) {
-    double* to = features.data() + c * 3 * n;
-    for (size_t s = 0; s < samples; ++s) {
-      const float* plane = x + (s * channels + c) * area;
-      for (size_t i = 0; i < last; i += stride, ++to) {
+  // The elements, and three times the differences from the right and from the lower neighbour: integers below 2^18, whose
+  // products are summed exactly in double. Some positions of all channels at a time, so that they stay in the cache.
+  constexpr size_t kPart = 64;
+  const size_t padded = (channels + 3) / 4 * 4;  // channels beyond the last, and positions beyond the last, are 0
+  std::vector<double> features(padded * 3 * kPart);
+  Matrix wide(padded * padded), covariance(channels * channels);
+  size_t at[kPart], n = 0;
+  const auto add = [&] {
+    for (size_t c = 0; c < channels; ++c) {
+      double* to = features.data() + c * 3 * kPart;
+      if (n < kPart) std::fill_n(to, 3 * kPart, 0.0);
+      for (size_t k = 0; k < n; ++k) {
+        const float* here = x + at[k] + c * area;
         // To the nearest integer, ties to even, without a call.
-        const auto at = [&](size_t j) { return (double(plane[j]) * scale + kRound) - kRound; };
-        const double here = at(i);
-        to[0] = here;
-        to[n] = 3 * (at(i + 1) - here);
-        to[2 * n] = 3 * (at(i + shape.width) - here);
+        const auto rounded = [&](size_t j) { return (double(here[j]) * scale + kRound) - kRound; };
+        const double own = rounded(0);
+        to[k] = own;
+        to[kPart + k] = 3 * (rounded(1) - own);
+        to[2 * kPart + k] = 3 * (rounded(shape.width) - own);
       }
     }
-  }
-  Matrix wide(channels * padded), covariance(channels * channels);
-  constexpr size_t kPart = 128;  // of all channels, so that these stay in the cache
-  for (size_t k = 0; k < 3 * n; k += kPart)
-    for (size_t i = 0; i < channels; ++i)
-      for (size_t j = 0; j <= i; j += 4) {
-        double found[4];
-        const double *a = features.data() + j * 3 * n + k, *b = features.data() + i * 3 * n + k;
-        ems_kernels().dot4(a, 3 * n, b, std::min(kPart, 3 * n - k), found);
-        for (size_t r = 0; r < 4; ++r) wide[i * padded + j + r] += found[r];
-      }
+    add_products(features.data(), padded, 3 * kPart, wide.data());
+    n = 0;
+  };
+  for (size_t s = 0; s < samples; ++s)
+    for (size_t i = 0; i < last; i += stride) {
+      at[n++] = s * channels * area + i;
+      if (n == kPart) add();
+    }
+  if (n) add();
   for (size_t i = 0; i < channels; ++i)
     for (size_t j = 0; j <= i; ++j) covariance[j * channels + i] = covariance[i * channels + j] = wide[i * padded + j];
   const Matrix axes = eigenvectors(covariance, channels);

@@ -38,7 +38,7 @@ _MAX_TOP_SHARE = 16  # the limit, when levels alone are not fine enough
 _BUDGET_USED = 0.9  # a section that uses this share of its budget is good enough
 _GAIN_RANGE = 0.25  # |log(step / other step)| up to which both steps have the same gain
 _FIT_ELEMENTS = 1 << 18  # elements to which context models are fitted
-_GAIN_ELEMENTS = 1 << 18  # elements from which the gain is measured
+_GAIN_ELEMENTS = 1 << 16  # elements from which the gain is measured
 
 Array = NDArray[Any]
 
@@ -124,7 +124,7 @@ class DctSection:
     @cached_property
     def some_samples(self) -> tuple[Tensor, Tensor, SectionShape, SectionShape]:
         """Elements and coefficients of some samples, and the shapes of both."""
-        shape, stride = self.shape.thinned(max(_GAIN_ELEMENTS, 4 * self.shape.sample))
+        shape, stride = self.shape.thinned(max(_GAIN_ELEMENTS, 2 * self.shape.sample))
         x = self.x.reshape(-1, self.shape.sample)[::stride].reshape(-1)
         y = self.y.reshape(-1, self.inner.sample)[::stride].reshape(-1)
         return x, y, shape, replace(self.inner, d=len(y))
