@@ -5,11 +5,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import cutlayer
 from cutlayer.data import Dataset
-from cutlayer.errors import CheckpointError, ConfigError, CutError, DataError, ModelError
+from cutlayer.errors import CheckpointError, ConfigError, CutError, DataError, ModelError, TaskError
 from cutlayer.tasks.classification import Classification
 
 Problem = dict[str, Any]
@@ -175,8 +175,22 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
         ),
         ({"test": None}, ConfigError, "test= is missing"),
         ({"train": (x, y.float())}, DataError, "must have one form"),
-        ({"train": (x, y[:5])}, DataError, "96 images but 5 labels"),
+        ({"train": (x, y[:5])}, DataError, "96 inputs but 5 targets"),
         ({"train": 3}, DataError, "is a int"),
+        ({"train": DataLoader([(x[0], 1)])}, DataError, r"a DataLoader.*Give its data set, loader\.dataset"),
+        ({"test": "digits"}, DataError, "test= is a str.*give train= as a name"),
+        ({"train": None}, ConfigError, "train= is missing"),
+        ({"train": None, "test": None}, ConfigError, "train= is missing"),
+        ({"train": (x.half(), y), "test": (x.half(), y)}, ModelError, r"inputs are float16.*x\.float\(\)"),
+        (
+            {"train": (x[:, :5], y), "test": (x[:, :5], y)},
+            ModelError,
+            r"inputs \[8, 5\].*cannot be multiplied.*layers expect",
+        ),
+        ({"train": (x, y[:, None]), "test": (x, y[:, None])}, TaskError, r"each pixel.*y\.squeeze\(1\)"),
+        ({"at": ("0", "1", "2")}, ConfigError, "or two names"),
+        ({"loss": nn.CrossEntropyLoss}, ConfigError, r"give an object of it: CrossEntropyLoss\(\)"),
+        ({"optimizer": "adam"}, ConfigError, r"torch\.optim\.Adam"),
         ({"train": (x[:, :5], y)}, DataError, "they must agree"),
         ({"loss": 3}, ConfigError, "function of outputs and targets"),
         ({"optimizer": lambda parameters: None}, ConfigError, "must make a torch optimizer"),
@@ -192,6 +206,8 @@ def test_mistakes_are_named(model: nn.Module, problem: Problem) -> None:
     ):
         with pytest.raises(error, match=said):
             cutlayer.train(model, **problem | change)
+    with pytest.raises(ConfigError, match=r"the class Linear; give a module, such as Net\(\)"):
+        cutlayer.train(nn.Linear, **problem)
 
 
 def test_the_first_program_of_the_page_has_twenty_lines_at_most() -> None:

@@ -33,7 +33,7 @@ def test_float_features_of_any_shape_pass_through() -> None:
         (IMAGES.double(), LABELS, 3, "not torch.float64"),
         (torch.zeros(4), LABELS, 3, "not torch.float32"),
         (IMAGES, LABELS.int(), 3, r"convert class numbers with \.long"),
-        (IMAGES, LABELS[:3], 3, "4 images but 3 labels"),
+        (IMAGES, LABELS[:3], 3, "4 inputs but 3 targets"),
         (IMAGES[:0], LABELS[:0], 3, "the split is empty"),
         (IMAGES[:, :, :0], LABELS, 3, "empty"),
         (IMAGES, LABELS, 2, r"sample 2 has label 2, outside 0\.\.1 \(1 such"),

@@ -138,3 +138,8 @@ def test_only_cifar_is_unpickled() -> None:
     for file in Path(cutlayer.data.__file__).parent.rglob("*.py"):
         if file.name != "cifar_pickle.py":
             assert not re.search(r"(import|from) [c_]?[pP]ickle|allow_pickle=True", file.read_text()), file
+
+
+def test_a_kind_of_data_that_is_misspelt(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no module 'txet'.*Or did you mean text:book\.txt\?"):
+        load("txet:book.txt", root=tmp_path)

@@ -51,6 +51,7 @@ def spec() -> DataSpec:
         (["train.precision=bfloat16"], "precision: bfloat16 needs PyTorch"),
         (["train.clip_gradient=1.0"], "clip_gradient: 1.0 needs PyTorch"),
         (["train.share_differences=true", "train.sync=epoch"], "share_differences: True needs PyTorch"),
+        (["codec.memory=splitcom"], "codec.memory: splitcom:threshold=0.98 needs PyTorch"),
         (["codec.rate=auto"], "a rate that follows the link needs PyTorch"),
     ],
 )

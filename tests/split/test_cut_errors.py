@@ -89,8 +89,27 @@ def test_control_flow_by_value() -> None:
 
     message = refusal(forward_is(forward), "first")
     assert message.startswith("Model cannot be traced: ")
-    assert "control flow" in message
+    assert "control flow, at `return self.second(self.first(x)) if x.sum() > 0 else x` (test_cut" in message
     assert "nn.Sequential" in message
+
+
+def test_control_flow_by_value_that_an_example_shows() -> None:
+    def forward(self: nn.Module, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.second(x) if bool(x.sum() > 0) else x
+
+    with pytest.raises(
+        CutError, match=r"needs the values of a tensor, at `return .*\(test_cut_errors\.py, line"
+    ):
+        cut(forward_is(forward), at="first", example=torch.zeros(2, 4))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_no_model_that_can_be_cut() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+    assert refusal(lambda x: x, "0") == "a function cannot be cut; give an nn.Module."  # type: ignore[arg-type]
+    for made in (torch.compile(model, backend="eager"), torch.jit.trace(model, torch.ones(1, 2))):
+        assert "Cut the model that it was made of, and compile its parts" in refusal(made, "0")
 
 
 def test_control_flow_around_an_inner_cut_lists_the_outer_ones() -> None:
@@ -135,6 +154,7 @@ def test_random_tensor_made_in_forward(only_training: bool) -> None:
 def test_tied_across_the_cut(at: str) -> None:
     message = refusal(Tied(), at)
     assert "parameters are shared across the cut: 'read.weight' and 'write.weight'" in message
+    assert "or cut in a U-shape" in message
     assert "No cut of this model is valid" in message
 
 

@@ -36,6 +36,25 @@ def test_gradients_can_be_compressed() -> None:
     assert layer.last_up.error == 0
 
 
+def test_a_commitment_pulls_towards_what_was_decoded() -> None:
+    x = torch.randn(5, 20, requires_grad=True)
+    weight = torch.randn(5, 20)
+    layer = cutlayer.CutLayer("qu:bits=2", commitment=0.1)
+    y = layer(x)
+    (y * weight).sum().backward()
+    lost = (x - y).detach()
+    torch.testing.assert_close(x.grad, weight + 0.1 * weight.norm() / lost.norm() * lost)
+
+
+def test_a_commitment_to_what_arrives_exactly_or_overflows_changes_nothing() -> None:
+    for spec, factor in (("dense", 1.0), ("qu:bits=2", torch.inf)):
+        x = torch.randn(5, 20, requires_grad=True)
+        (cutlayer.CutLayer(spec, commitment=0.1)(x) * factor).sum().backward()
+        assert torch.equal(x.grad, torch.full_like(x, factor))
+    with pytest.raises(InputError, match="commitment must be from 0 to 10, not -1"):
+        cutlayer.CutLayer("qu:bits=2", commitment=-1)
+
+
 def test_it_reports_bytes_and_error() -> None:
     codec = cutlayer.codec("qu:bits=4")
     x = torch.rand(16, 100)
@@ -110,7 +129,7 @@ def gradients(model: nn.Module, loss: torch.Tensor) -> list[torch.Tensor]:
 @pytest.mark.parametrize("spec", ["ems:bpe=1.0", "rt:ratio=0.5,alpha=0.5"])
 def test_it_compiles_whole_and_computes_the_same(spec: str) -> None:
     x = torch.randn(8, 6)
-    layer = cutlayer.CutLayer(up=cutlayer.codec(spec), down=cutlayer.codec("qu:bits=8"))
+    layer = cutlayer.CutLayer(cutlayer.codec(spec), cutlayer.codec("qu:bits=8"), commitment=0.1)
     model = through(layer)
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     for call in range(3):

@@ -23,3 +23,18 @@ def test_runs_without_smoothing_are_those_of_earlier_releases() -> None:
         "name": "auto",
         "label_smoothing": 0.2,
     }
+
+
+@pytest.mark.parametrize("samples", [1, 3, 8, 33])
+def test_losses_of_equal_batches_have_the_bits_of_each_mean(samples: int) -> None:
+    task, clients = Classification(10, 0.1), 5
+    rng = torch.Generator().manual_seed(samples)
+    outputs = torch.randn(clients * samples, 10, generator=rng, requires_grad=True)
+    targets = torch.randint(10, (clients * samples,), generator=rng)
+    weights = torch.rand(clients, generator=rng)
+    each = torch.nn.functional.cross_entropy(outputs, targets, reduction="none", label_smoothing=0.1)
+    apart = torch.stack([part.mean() for part in each.split(samples)])
+    together = task.batch_losses(outputs, targets, [samples] * clients)
+    assert torch.equal(together, apart)
+    gradients = [torch.autograd.grad((losses * weights).sum(), outputs)[0] for losses in (together, apart)]
+    assert torch.equal(*gradients)

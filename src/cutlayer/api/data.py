@@ -40,10 +40,17 @@ def as_datasets(train: DataLike, test: DataLike) -> tuple[DataSource, DataSource
 def _as_dataset(given: Any, what: str, classes: int | None = None, tokens: int | None = None) -> DataSource:
     if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[1], np.ndarray):
         given = (_tensors(given[0]), _tensors(given[1]))
-    elif not (hasattr(given, "__len__") and hasattr(given, "__getitem__")) and not hasattr(given, "form"):
+    elif isinstance(given, str) or not (
+        hasattr(given, "form") or (hasattr(given, "__len__") and hasattr(given, "__getitem__"))
+    ):
+        remedy = ""
+        if isinstance(given, torch_data.DataLoader):
+            remedy = ". Give its data set, loader.dataset; batch_size= is the size of batches"
+        elif isinstance(given, str):
+            remedy = ". Data by name have a test part: give train= as a name, and no test="
         raise DataError(
             f"{what}= is a {type(given).__name__}; expected (inputs, targets), or a data set with a length "
-            "whose items are (inputs, target)"
+            f"whose items are (inputs, target){remedy}"
         )
     return as_dataset(given, classes=classes, tokens=tokens, name=what)
 

@@ -37,10 +37,13 @@ def make_config(
 
 def model_settings(model: nn.Module | str | None, at: str | Sequence[str] | None) -> dict[str, Any]:
     """The settings of a model and its cut."""
+    if not isinstance(model, nn.Module | str | None):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise ConfigError(f"model is {what}; give a module, such as Net(), or the name of one")
     name = object_name(model) if isinstance(model, nn.Module) else model
     if isinstance(model, nn.Module) and at is None:
         raise ConfigError("at= says where the model is cut: the name of a module, or two for a U-shape")
-    if at is not None and not (isinstance(at, str) or _all_text(at)):
+    if at is not None and not (isinstance(at, str) or (_all_text(at) and len(at) == 2)):
         raise ConfigError(f"at= is the name of a module, such as '1' or 'layer2', or two names; not {at!r}")
     cut = at if at is None or isinstance(at, str) else tuple(at)
     u_shaped = None if cut is None or isinstance(cut, str) else "u-shaped"
@@ -49,6 +52,11 @@ def model_settings(model: nn.Module | str | None, at: str | Sequence[str] | None
 
 def optimizer_settings(optimizer: OptimizerLike | None, lr: float | None) -> dict[str, Any]:
     """The settings of an optimizer. The learning rate of one that is made is its own, unless it is given."""
+    if isinstance(optimizer, str) and optimizer not in ("sgd", "adamw", "object"):
+        raise ConfigError(
+            f"optimizer={optimizer!r}: by name there are 'sgd' and 'adamw'. Give others as what makes them: "
+            "torch.optim.Adam, or lambda parameters: torch.optim.Adam(parameters, lr=1e-3)"
+        )
     if optimizer is None or isinstance(optimizer, str):
         return {"train.optimizer": optimizer, "train.lr": lr}
     made = optimizer([nn.Parameter(torch.zeros(1))]) if callable(optimizer) else None
@@ -78,6 +86,8 @@ def _task_maker(loss: Any) -> MakeTask | None:
         return None
     if isinstance(loss, Task):
         return lambda train: loss
+    if isinstance(loss, type):
+        raise ConfigError(f"loss= is the class {loss.__name__}; give an object of it: {loss.__name__}()")
     if not callable(loss):
         raise ConfigError(f"loss= must be a function of outputs and targets, or a task, not {loss!r}")
 

@@ -58,6 +58,8 @@ def train(
         resolved = resolve(model, keywords, directory, {"data.source": source}, **temporary)
         if train is None and resolved.data.source == "object":
             raise ConfigError("the data of this run were given as objects; give them again: train=, test=")
+        if train is None and (test is not None or _says_no_data(model, keywords)):
+            raise ConfigError("train= is missing: (inputs, targets), a data set, or a name such as 'cifar10'")
         if not isinstance(train, str | None) and test is None:
             raise ConfigError("test= is missing: the data to evaluate on, in the form of train=")
         data = None
@@ -74,6 +76,12 @@ def train(
             interrupt=interrupt,
         )
         return make_result(found, run.model(), None if out is None else directory)
+
+
+def _says_no_data(model: nn.Module | str | None, keywords: RunKeywords) -> bool:
+    """Whether a model is given as an object without a word about data: the default ones are not meant."""
+    named = keywords.get("config") is not None or "data.source" in (keywords.get("settings") or {})
+    return isinstance(model, nn.Module) and not named and not keywords.get("resume")
 
 
 def make_result(found: results.Result, model: nn.Module | None, kept: Path | None) -> Result:

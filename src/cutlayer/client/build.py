@@ -5,8 +5,10 @@ from cutlayer.client.split_client import SplitClient
 from cutlayer.config.schema import Config
 from cutlayer.data import Sampler
 from cutlayer.data.federated import FederatedData
+from cutlayer.data.spec import DataSpec
 from cutlayer.protocol.build import make_codecs, make_task
-from cutlayer.protocol.tensor_forms import Forms
+from cutlayer.protocol.client_memory import make_memory
+from cutlayer.protocol.tensor_forms import Forms, forms_at_cuts
 from cutlayer.rates.base import Rate
 from cutlayer.split.client import ClientHalf
 from cutlayer.tasks import Task
@@ -35,6 +37,7 @@ def build_client(
         client=client,
         drop_last=config.train.drop_last,
     )
+    smashed: Forms = forms_at_cuts(DataSpec.of(data), half.model.parts)[0] if codecs.remembers else ()
     return SplitClient(
         client,
         half,
@@ -46,4 +49,5 @@ def build_client(
         evaluator=Evaluator(half, task, codecs, data.test, data.augment, features) if evaluator else None,
         rate=rate,
         features=features,
+        memory=make_memory(config, client, len(data.parts[client]), smashed),
     )

@@ -29,6 +29,7 @@ from cutlayer.protocol.build import (
     prepare_model,
     vector_sizes,
 )
+from cutlayer.protocol.client_memory import memory_bytes
 from cutlayer.protocol.device import resolve_device
 from cutlayer.protocol.handshake import config_from_offer, describe, settings_for_clients
 from cutlayer.protocol.objects import MakeTask
@@ -149,6 +150,8 @@ class Participant:
             # What comes down in an evaluation is of as many test samples as the server asks for.
             self._features, samples = forms[-1], max(samples, len(self._data.test))
         self._largest_message = largest_from_server(largest_tensor(forms, parts, samples), learned(parts))
+        # In a State, after a resume.
+        self._largest_message += memory_bytes(self.config, len(self._data.parts[self.client]), forms[0])
         make_task(self.config, self._data.train, self._allowed_tasks)
         return ready
 

@@ -15,6 +15,7 @@ from cutlayer.client.evaluator import Evaluator
 from cutlayer.data import Augment, DataSource, Inputs, Sampler
 from cutlayer.errors import MessageError
 from cutlayer.protocol.build import vector_sizes
+from cutlayer.protocol.client_memory import ClientMemory
 from cutlayer.protocol.run_codecs import ErrorFeedback, RunCodecs
 from cutlayer.protocol.state_bytes import OWN, from_bytes, to_bytes
 from cutlayer.protocol.tensor_forms import Forms, most_elements
@@ -23,7 +24,16 @@ from cutlayer.seeding import seeded, undisturbed
 from cutlayer.seeds import derive
 from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, under
-from cutlayer.split.tensors import elements, floats, gradient_elements, relative_error, to_device
+from cutlayer.split.tensors import (
+    Tensors,
+    difference,
+    elements,
+    floats,
+    gradient_elements,
+    pulled,
+    relative_error,
+    to_device,
+)
 from cutlayer.tasks import Task
 from cutlayer.wire.messages.base import Message
 from cutlayer.wire.messages.client_steps import Handlers, OpenStep, answers, answers_from_network, step_of
@@ -49,6 +59,8 @@ class _OpenStep(OpenStep):
     targets: Tensor
     elements: Mapping[str, int] | int
     """How many the gradient of the smashed data has."""
+    lost: Tensors | None = None
+    """What compression changed in the smashed data: the direction of the commitment."""
 
 
 class SplitClient:
@@ -67,10 +79,12 @@ class SplitClient:
         evaluator: Evaluator | None = None,
         rate: Rate | None = None,
         features: Forms | None = None,
+        memory: ClientMemory | None = None,
     ) -> None:
         """`evaluator` has the test set, if this client has one. `rate` chooses the codec of smashed data.
 
-        `features` are the forms of a server's activations in a U-shape, where it is not trusted.
+        `features` are the forms of a server's activations in a U-shape, where it is not trusted. `memory`:
+        smashed data travel as what has changed since a sample's last visit.
         """
         self.client = client
         self.half = half
@@ -82,6 +96,7 @@ class SplitClient:
         self.evaluator = evaluator
         self.rate = rate or Rate(codecs.up)
         self._features = features
+        self._memory = memory
         self._open: _OpenStep | None = None
         self._sizes = vector_sizes(half)
         self.feedback = ErrorFeedback(self._sizes[0]) if codecs.feeds_back and self._sizes[0] else None
@@ -113,7 +128,7 @@ class SplitClient:
         return to_device(inputs, device), targets.to(device)
 
     def own_state(self) -> dict[str, Tensor]:
-        """What only this client has, even where all share one model."""
+        """What only this client has, even where all share one model. The server knows its memory, too."""
         return {
             **({} if self.feedback is None else {"memory": self.feedback.residual}),
             **self.rate.state(),
@@ -124,6 +139,8 @@ class SplitClient:
         if self.feedback is not None:
             self.feedback.restore(state.get("memory"))
         self.rate.restore(state)
+        if self._memory is not None:
+            self._memory.restore(state)
 
     def _begin(self, begin: BeginStep) -> Iterable[Message]:
         place = (self.client, begin.epoch, begin.step)
@@ -136,21 +153,33 @@ class SplitClient:
         forwarded = perf_counter()
         count = elements(floats(smashed))
         up = self.rate.choose(count, begin.epoch + begin.step / len(self.sampler))
-        frame = self.codecs.encode(up, smashed, "up", *place)
+        if self._memory is not None and not isinstance(smashed, dict):
+            frame = self._memory.encode(smashed, begin.epoch, begin.step)
+        else:
+            frame = self.codecs.encode(up, smashed, "up", *place)
         self.rate.sent(len(frame), count)
         encoded = perf_counter()
         wanted = gradient_elements(smashed)
         self._open = step = _OpenStep(begin, len(targets), targets=targets, elements=wanted)
         step.error = 0.0 if self.codecs.exact else math.nan
         step.data, step.forward, step.encode = loaded - began, forwarded - loaded, encoded - forwarded
-        if self.codecs.measures:
-            step.error = relative_error(smashed, self.codecs.decode_cut(frame, elements(smashed)))
+        commits = self.codecs.commitment > 0 and not self.codecs.exact
+        if self.codecs.measures or commits:
+            decoded = self._decoded(frame, smashed, begin)
+            step.error = relative_error(smashed, decoded)
+            step.lost = difference(smashed, decoded) if commits else None
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [
             Smashed(begin.number, frame),
             Labels(begin.number, self.task.pack(targets.cpu()), len(targets)),
         ]
+
+    def _decoded(self, frame: bytes, smashed: Tensors, begin: BeginStep) -> Tensors:
+        """What the server makes of the smashed data."""
+        if self._memory is not None:
+            return self._memory.recall(begin.epoch, begin.step).to(self.half.model.device)
+        return self.codecs.decode_cut(frame, elements(smashed))
 
     def _on_features(self, message: Smashed) -> Iterable[Message]:
         """U-shape: the server's activations, which the tail turns into the loss."""
@@ -176,6 +205,8 @@ class SplitClient:
         step = step_of(message, self._open, self.client)
         began = perf_counter()
         gradient = self.codecs.decode_cut(message.body, step.elements)
+        if step.lost is not None:
+            gradient = pulled(gradient, step.lost, self.codecs.commitment)
         decoded = perf_counter()
         with undisturbed():
             self.half.backward(gradient)

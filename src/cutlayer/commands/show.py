@@ -17,6 +17,8 @@ __all__ = ["console", "count", "duration", "print_json", "print_line", "say", "s
 
 # Into a file or pipe: wide enough for every table.
 _FILE_WIDTH = 160
+# How wide a table becomes at most for the sake of its title.
+_TITLE = 60
 # What a column of words is left with at least, where another one takes what it needs.
 _FOLDED = 16
 
@@ -62,10 +64,13 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
     cells = [[str(cell) for cell in row] for row in rows]
     longest = [max((len(row[n]) for row in cells), default=0) for n in range(len(columns))]
     narrow = too_wide(columns, cells)
+    # A title breaks where its table ends, so a long one gets some room behind a small table.
+    room = min(console().width, len(title or ""), _TITLE)
     made = Table(
         title=title,
         title_justify="left",
         title_style="bold",
+        min_width=None if narrow else room,
         box=box.SIMPLE_HEAD,
         padding=0 if narrow else (0, 1),
     )

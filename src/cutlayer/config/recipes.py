@@ -100,13 +100,13 @@ _TESTBED: dict[str, Settings] = {
         "train": _PAPER_TRAIN
         | {
             "server_batching": "fused",
-            "epochs": 16,
+            "epochs": 8,
             "batch_size": 50,
             "lr": 0.5,
             "nesterov": True,
-            "weight_decay": 5e-4,
+            "weight_decay": 1e-3,
             "schedule": "linear",
-            "warmup_epochs": 3,
+            "warmup_epochs": 2,
         },
     },
 }

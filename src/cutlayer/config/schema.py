@@ -11,6 +11,7 @@ from cutlayer.codecs import codec
 from cutlayer.config.async_settings import async_problem
 from cutlayer.config.default_codecs import all_compressed
 from cutlayer.config.explain import explain
+from cutlayer.config.memory_settings import memory_problem
 from cutlayer.config.sections import (
     CodecConfig,
     DataConfig,
@@ -42,7 +43,7 @@ _ADDED: dict[str, dict[str, Any]] = {
         "max_staleness": None,
     },
     "link": {"speeds": [], "jitter": 0.0},
-    "codec": {"tensors": {}},
+    "codec": {"tensors": {}, "memory": "none", "commitment": 0.0},
 }
 
 
@@ -128,6 +129,9 @@ class Config(Section):
             raise ValueError("train.nesterov: needs optimizer = sgd with momentum")
         if self.codec.rate != "fixed":
             self._rate_fits()
+        wrong = memory_problem(train, self.codec)
+        if wrong is not None:
+            raise ValueError(wrong)
         return self
 
     def _sample_fits(self) -> None:
@@ -181,6 +185,7 @@ class Config(Section):
             for name, default in added.items():
                 if name in settings.get(section, {}) and settings[section][name] == default:
                     del settings[section][name]
+        del settings["codec"]["memory_limit"]
         how = ("aggregation", "checkpoint_every", "device", "evaluate_batch", "shard_server", "track_bias")
         for name in how:
             del settings["train"][name]

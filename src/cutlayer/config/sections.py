@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from cutlayer.codecs import codec
+from cutlayer.codecs.rivals.memory_spec import MemorySpec
 from cutlayer.data.partition import PARTITIONS
 from cutlayer.errors import CutlayerError
 from cutlayer.rates.adaptive import RateBounds
@@ -48,6 +49,13 @@ def _rate(spec: str) -> str:
                 "follow the link, or until:80%=0.5 to begin with other bits"
             )
         return str(_RATES[kind].parse(spec))
+    except CutlayerError as error:
+        raise ValueError(str(error)) from None
+
+
+def _memory(spec: str) -> str:
+    try:
+        return "none" if spec in ("none", "") else str(MemorySpec.parse(spec))
     except CutlayerError as error:
         raise ValueError(str(error)) from None
 
@@ -244,6 +252,13 @@ class CodecConfig(Section):
     `until:80%=0.5`: so many until this share of the run, and then `up` as it is."""
     measure: bool = True
     """Record the compression error of each step; costs the client one decode."""
+    memory: Annotated[str, AfterValidator(_memory)] = "none"
+    """What both ends remember of each sample. `aqsgd:change=qu:bits=4`: first visits travel under `up`, later
+    ones as differences under another codec. `splitcom:threshold=0.98`: only samples that changed travel."""
+    memory_limit: Annotated[Real, Field(gt=0)] = 4.0
+    """GiB that the server may take for `memory`, of all clients together. A client takes its own share."""
+    commitment: Annotated[Real, Field(ge=0, le=10)] = 0.0
+    """Clients also pull smashed data towards what they decode to, with this share of the gradient's norm."""
 
     @property
     def follows_link(self) -> bool:

@@ -125,7 +125,7 @@ class ArrayDataset:
         tensors = list(named.values()) if named is not None else list(inputs)
         limits = ((targets, self.classes, self.ignore), *((x, self.tokens, None) for x in tensors))
         for tensor, limit, ignore in limits:
-            bad = _bad(tensor, limit, ignore)
+            bad = first_bad(tensor, limit, ignore)
             if bad is not None:
                 place, reason = bad
                 raise DataError(f"{self._named(int(indices[place]))} {reason}; correct it or leave it out")
@@ -181,8 +181,11 @@ def _as_rows(rows: Tensor | Rows) -> Rows:
     return MemoryRows(rows) if isinstance(rows, Tensor) else rows
 
 
-def _bad(tensor: Tensor, limit: int, ignore: int | None) -> tuple[int, str] | None:
-    """The first sample with a value that cannot be, and why; None if there is none."""
+def first_bad(tensor: Tensor, limit: int = 0, ignore: int | None = None) -> tuple[int, str] | None:
+    """The first sample with a value that cannot be, and why; None if there is none.
+
+    Floats must be finite, and integers 0 to limit - 1, or `ignore`; a limit of 0 allows all.
+    """
     if tensor.is_floating_point():
         wrong, reason = ~torch.isfinite(tensor), "holds NaN or infinity"
     elif tensor.dtype == torch.int64 and limit:

@@ -58,7 +58,9 @@ class Dataset:
                 "convert class numbers with .long()"
             )
         if len(images) != len(labels):
-            raise DataError(f"{self.name}: {len(images)} images but {len(labels)} labels")
+            raise DataError(
+                f"{self.name}: {len(images)} inputs but {len(labels)} targets; each input needs one"
+            )
         if images.numel() == 0:
             raise DataError(
                 f"{self.name}: the split is empty (images {list(images.shape)}); "

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cutlayer.data.arrays import first_bad
 from cutlayer.data.form import DataForm, Inputs, Statistics
 from cutlayer.errors import CutlayerError, DataError
 
@@ -89,14 +90,14 @@ class IndexedDataset:
         numbers = [self._number(index) for index in indices.tolist()]
         inputs, targets = self._collated(numbers)
         self.form.check(inputs, targets, self._where(numbers))
-        limited = [(targets, self.classes)] if targets.dtype == torch.int64 and not targets.dim() > 1 else []
-        tensors = [inputs] if isinstance(inputs, Tensor) else list(_values(inputs))
-        limited += [(x, self.tokens) for x in tensors if self.tokens and x.dtype == torch.int64]
-        for tensor, limit in limited:
-            bad = ((tensor < 0) | (tensor >= limit)).reshape(len(tensor), -1).any(1)
-            if bool(bad.any()):
-                first = numbers[int(bad.nonzero()[0, 0])]
-                raise DataError(f"{self.name}: sample {first} holds an integer outside 0 to {limit - 1}")
+        # Masks may have a value that is ignored, which only the task knows.
+        limits = [(targets, 0 if targets.dim() > 1 else self.classes)]
+        limits += [(x, self.tokens) for x in _values(inputs)]
+        for tensor, limit in limits:
+            bad = first_bad(tensor, limit)
+            if bad is not None:
+                place, reason = bad
+                raise DataError(f"{self.name}: sample {numbers[place]} {reason}; correct it or leave it out")
         return inputs, targets
 
     def select(self, indices: Tensor) -> IndexedDataset:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,7 +89,7 @@ _PLACES = {
 
 
 # Kinds of data that a source can name, as in text:PATH.
-_BY_KIND = ("text", "table", "npz", "folder")
+_BY_KIND = ("text", "table", "npz", "folder", "parquet")
 
 
 def load(
@@ -181,7 +182,13 @@ def _load(source: str, root: Path, options: LoadOptions) -> DataSource:
             raise DataError(f"{path.absolute()}: nothing there. Expected {LOADERS[name].layout}")
         return LOADERS[name].load(path, options)
     if is_import_name(source) and not Path(source).exists():
-        train, test = load_user_dataset(source)
+        try:
+            train, test = load_user_dataset(source)
+        except DataError as error:
+            near = difflib.get_close_matches(name, [*_BY_KIND, *_PLACES], 1)
+            if not near or not isinstance(error.__cause__, ModuleNotFoundError):
+                raise
+            raise DataError(f"{error} Or did you mean {near[0]}:{rest}?") from error
         return train if options.split == "train" else test
     return _load_path(Path(source), options)
 

@@ -143,8 +143,8 @@ def partition_data(spec: str, train: DataSource, clients: int, seed: int) -> Par
         return partition(spec, torch.zeros(len(train), dtype=torch.int64), clients, seed)
     if not train.form.classed and kind in PARTITIONS:
         raise DataError(
-            f"partition {kind!r} shares out classes, and the targets of {train.name} are none "
-            f"({train.form.target.describe()}); use {' or '.join(_ANY_TARGETS)}"
+            f"partition {kind!r} shares out classes, and the targets of {train.name} are "
+            f"{train.form.target.describe()}; use {' or '.join(_ANY_TARGETS)}"
         )
     return partition(spec, classes_or_zeros(train), clients, seed)
 

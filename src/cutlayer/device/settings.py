@@ -12,6 +12,7 @@ from cutlayer.device.data_form import flag, number, text, whole_number
 
 #: Settings that a device without PyTorch cannot follow, if they differ from their defaults.
 BEYOND = ("accumulate", "clip_gradient", "precision", "share_differences")
+BEYOND_CODEC = ("memory", "commitment")
 _MOST = 1 << 63
 
 
@@ -46,6 +47,9 @@ class RunSettings:
         for name in BEYOND:  # settings that have their defaults are left out
             if name in train:
                 raise ValueError(f"train.{name} needs PyTorch on every client")
+        for name in BEYOND_CODEC:
+            if name in codec:
+                raise ValueError(f"codec.{name} needs PyTorch on every client")
         return RunSettings(
             seed=whole_number(found["seed"], 0, _MOST),
             mode=text(train["mode"]),

@@ -2,6 +2,8 @@
 
 A fixed stem whitens 2x2 patches, so that training begins with decorrelated inputs. Three groups of two 3x3
 convolutions follow, each of which pools inside, before batch norm and ReLU have to touch the large map.
+Convolutions begin as the identity as far as they have channels for it, and biases learn faster than weights:
+both make short training better.
 """
 
 from collections import OrderedDict
@@ -27,6 +29,11 @@ _DEVIATIONS = (
 )
 
 _FEATURE_SCALE = 1 / 9
+
+#: How much faster biases of batch norms learn than other weights, and the share of a batch in running
+#: statistics: training is too short for slower ones.
+_BIAS_RATE = 64
+_MOMENTUM = 0.4
 
 
 class WhiteningStem(nn.Module):
@@ -56,6 +63,23 @@ class Scale(nn.Module):
         return x * self.factor
 
 
+class FastBiasBatchNorm2d(nn.BatchNorm2d):
+    """A batch norm without weights, whose bias learns `_BIAS_RATE` times as fast as other parameters.
+
+    The bias is a multiple of the parameter: with a factor f, SGD changes it f^2 times as much.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__(channels, momentum=_MOMENTUM, affine=False)
+        self.bias = nn.Parameter(torch.zeros(channels))
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalize by the batch in training, by running statistics else, and add the bias."""
+        bias = _BIAS_RATE**0.5 * self.bias
+        mean, variance = self.running_mean, self.running_var
+        return F.batch_norm(input, mean, variance, None, bias, self.training, _MOMENTUM, self.eps)
+
+
 class Bfloat16Conv2d(nn.Conv2d):
     """A convolution that multiplies in bfloat16; its weights, their gradients and its output are float32.
 
@@ -82,7 +106,12 @@ def _airbench(
         scale=Scale(_FEATURE_SCALE),
         fc=nn.Linear(4 * width, classes),
     )
-    return nn.Sequential(modules)
+    model = nn.Sequential(modules)
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            # The first outputs repeat the inputs, the others are random combinations.
+            nn.init.dirac_(module.weight.data[: module.in_channels])
+    return model
 
 
 airbench = partial(_airbench, nn.Conv2d)
@@ -94,10 +123,10 @@ def _group(conv: type[nn.Conv2d], channels_in: int, channels_out: int) -> nn.Seq
         OrderedDict[str, nn.Module](
             conv1=conv(channels_in, channels_out, 3, padding=1, bias=False),
             pool=nn.MaxPool2d(2),
-            bn1=nn.BatchNorm2d(channels_out),
+            bn1=FastBiasBatchNorm2d(channels_out),
             relu1=nn.ReLU(inplace=True),
             conv2=conv(channels_out, channels_out, 3, padding=1, bias=False),
-            bn2=nn.BatchNorm2d(channels_out),
+            bn2=FastBiasBatchNorm2d(channels_out),
             relu2=nn.ReLU(inplace=True),
         )
     )

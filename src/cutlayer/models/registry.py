@@ -55,8 +55,10 @@ MODELS: dict[str, BuiltIn] = {
     "vgg19": BuiltIn(vgg19, Cuts("layer2", "layer8", "layer15"), smallest_image=32),
     "resnet18": BuiltIn(resnet18, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
     "resnet34": BuiltIn(resnet34, Cuts("layer1.0", "layer2", "layer3"), smallest_image=8),
-    "airbench": BuiltIn(airbench, Cuts("layer1", "layer2", "layer3"), smallest_image=9),
-    "airbench-bf16": BuiltIn(airbench_bf16, Cuts("layer1", "layer2", "layer3"), smallest_image=9),
+    "airbench": BuiltIn(airbench, Cuts("layer1", "layer2", "layer3"), smallest_image=9, initialised=True),
+    "airbench-bf16": BuiltIn(
+        airbench_bf16, Cuts("layer1", "layer2", "layer3"), smallest_image=9, initialised=True
+    ),
     "tiny": BuiltIn(tiny, Cuts("layer1", "layer2", "layer3"), smallest_image=4),
     "gpt": BuiltIn(
         gpt, Cuts("block1", "block2", "block3"), smallest_image=1, initialised=True, takes="tokens"

@@ -16,7 +16,7 @@ from cutlayer.data.spec import DataSpec
 from cutlayer.device.batches import AUGMENTATIONS
 from cutlayer.device.inference_half import ABOUT, FORMAT, INPUT, SMASHED
 from cutlayer.device.optimizers import OPTIMIZERS
-from cutlayer.device.settings import BEYOND
+from cutlayer.device.settings import BEYOND, BEYOND_CODEC
 from cutlayer.device.training_half import AFTER, EVALUATE, GRADIENT, GRADIENT_OF, STATE, VJP
 from cutlayer.errors import ConfigError, FileError
 from cutlayer.files import reason, write_atomically
@@ -92,10 +92,12 @@ def check(config: Config, spec: DataSpec) -> None:
         )
     if train.optimizer not in OPTIMIZERS:
         raise ConfigError(f"train.optimizer: {train.optimizer} needs PyTorch; use {' or '.join(OPTIMIZERS)}")
-    settings = config.identity()["train"]
-    for name in BEYOND:
-        if name in settings:
-            raise ConfigError(f"train.{name}: {settings[name]} needs PyTorch on every client; leave it out")
+    identity = config.identity()
+    for section, names in (("train", BEYOND), ("codec", BEYOND_CODEC)):
+        for name in names:
+            if name in identity[section]:
+                told = f"{section}.{name}: {identity[section][name]}"
+                raise ConfigError(f"{told} needs PyTorch on every client; leave it out")
     if config.codec.follows_link:
         raise ConfigError("codec.rate: a rate that follows the link needs PyTorch; use fixed or until:...")
     if spec.augment not in AUGMENTATIONS:

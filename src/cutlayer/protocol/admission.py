@@ -12,8 +12,12 @@ from cutlayer.config.schema import Config
 from cutlayer.data.augment import AUGMENTATIONS
 from cutlayer.data.form import DTYPES, DataForm, TensorForm
 from cutlayer.data.spec import DataSpec
-from cutlayer.errors import NotNowError, RefusedError, UnreachableError
+from cutlayer.errors import CutlayerError, NotNowError, RefusedError, UnreachableError
+from cutlayer.models import AllowedModels
+from cutlayer.protocol.build import prepare_model
+from cutlayer.protocol.client_memory import check_memory
 from cutlayer.protocol.handshake import data_spec_of
+from cutlayer.protocol.tensor_forms import Forms, forms_at_cuts
 from cutlayer.wire.address import parse_address
 
 # A server builds the model for a sample of that shape and that many classes, and runs it once. These bounds
@@ -153,15 +157,19 @@ class Fits:
         *,
         evaluator: bool = True,
         elastic: bool = False,
+        models: AllowedModels | None = None,
     ) -> None:
         """`spec` are the data of a run that has begun. `evaluator`: client 0 needs a test part.
 
-        `elastic`: clients may come of whom nothing was known when the run began.
+        `elastic`: clients may come of whom nothing was known when the run began. `models`: which the run may
+        have, where samples are remembered and what one takes has to be known.
         """
         self._config = config
         self._evaluator = evaluator
         self._elastic = elastic
         self._spec = spec
+        self._models = models
+        self._smashed: tuple[_Form, Forms] | None = None
         self._votes: dict[int, _Form] = {}
         self._ready: set[int] = set()
 
@@ -204,10 +212,24 @@ class Fits:
             raise RefusedError(
                 f"client {client} has {ready.samples} samples; it needs at least {size}, one batch"
             )
+        if self._config.codec.memory != "none":
+            self._check_memory(client, spec)
         if self._evaluator and client == 0 and not ready.test_samples:
             raise RefusedError("client 0 evaluates the model, and its data have no test part; add one")
         if train.aggregation != "server" and client == 0:
             _check_meeting(ready.meeting)
+
+    def _check_memory(self, client: int, spec: DataSpec) -> None:
+        """A client that claims more samples than its equal share of the server's memory has to go."""
+        form, config = _Form.of(spec), self._config
+        try:
+            if self._smashed is None or self._smashed[0] != form:
+                parts = prepare_model(config, spec.placeholder_data().train, self._models)[1]
+                self._smashed = form, forms_at_cuts(spec, parts)[0]
+            share = config.codec.memory_limit / config.train.clients
+            check_memory(config, sum(spec.samples), self._smashed[1], share)
+        except CutlayerError as error:
+            raise RefusedError(f"client {client}: {error}") from None
 
     def _vote(self, client: int, form: _Form, others: Mapping[int, _Form]) -> Mapping[int, str]:
         for left in self._ready - others.keys():

@@ -42,6 +42,7 @@ from cutlayer.wire.messages.types import (
 from cutlayer.wire.transport import Transport
 
 M = TypeVar("M", bound=Message)
+Decode = Callable[[bytes], Tensor]
 
 # What computing on a tensor or a number from somebody else may raise.
 _UNUSABLE = (ArithmeticError, LookupError, MemoryError, RuntimeError, TypeError, ValueError)
@@ -99,8 +100,13 @@ class Boundary:
         """The same checks, of messages that come another way."""
         return Boundary(transport, self._codecs, self._agreed, self._task, self._shares, self._decoding)
 
-    def batch(self, client: int, number: int, samples: int) -> tuple[Tensors, Tensor, tuple[int, int]]:
-        """Smashed data of so many samples, their targets, and the bytes that each took."""
+    def batch(
+        self, client: int, number: int, samples: int, decode: Decode | None = None
+    ) -> tuple[Tensors, Tensor, tuple[int, int]]:
+        """Smashed data of so many samples, their targets, and the bytes that each took.
+
+        `decode`: smashed data are no plain frames; it gives those of so many samples, of the agreed form.
+        """
         message = self.receive(client, number, Smashed)
         labels = self.receive(client, number, Labels)
         with self.blame(client), self._decoding():
@@ -108,20 +114,25 @@ class Boundary:
                 raise MessageError("targets where none are expected")
             if labels.count != samples:  # before anything of that size is made
                 raise MessageError(f"{labels.count} labels for {samples} samples")
-            smashed = self._tensors(message, self._agreed.smashed, samples)
+            smashed = self._tensors(message, self._agreed.smashed, samples, decode)
             targets = self._task.unpack(labels.body, labels.count)
             if self._codecs.max_value is not None and targets.is_floating_point():
                 check_values(targets, self._codecs.max_value, "targets")
         return smashed, targets, (message.size, labels.size)
 
     def tensor(
-        self, client: int, number: int, kind: type[Smashed | Gradient], samples: int
+        self,
+        client: int,
+        number: int,
+        kind: type[Smashed | Gradient],
+        samples: int,
+        decode: Decode | None = None,
     ) -> tuple[Tensors, int]:
-        """Smashed data or a gradient of so many samples, and the bytes that it took."""
+        """Smashed data or a gradient of so many samples, and the bytes it took. `decode`: see `batch`."""
         message = self.receive(client, number, kind)
         agreed = self._agreed.smashed if kind is Smashed else self._agreed.tail_gradient
         with self.blame(client), self._decoding():
-            return self._tensors(message, agreed, samples), message.size
+            return self._tensors(message, agreed, samples, decode), message.size
 
     def shared(self, client: int, number: int, share: Share) -> SyncUp | Placeholder:
         """What a client shares, not decoded yet."""
@@ -236,10 +247,15 @@ class Boundary:
         self._transport.fault(client, named)
         raise AbsentError(str(named)) from error
 
-    def _tensors(self, message: Smashed | Gradient, agreed: Forms | None, samples: int) -> Tensors:
+    def _tensors(
+        self, message: Smashed | Gradient, agreed: Forms | None, samples: int, decode: Decode | None = None
+    ) -> Tensors:
         """What a message holds, if it has the form that was agreed on."""
         what = "smashed data" if isinstance(message, Smashed) else "a gradient"
-        if agreed is None:
+        found: Tensors
+        if decode is not None:
+            found = decode(message.body).to(self._codecs.device)
+        elif agreed is None:
             found = self._codecs.decode_cut(message.body)
             if any(len(tensor) != samples for tensor in tensors_of(found)):
                 raise MessageError(f"{what}: its batch of step {message.number} has {samples} samples")

@@ -209,6 +209,8 @@ def make_codecs(
         vector_sizes=vector_sizes,
         max_value=config.robust.max_value if of_others else None,
         tensors={name: codec_of(spec) for name, spec in config.codec.tensors.items()},
+        remembers=config.codec.memory != "none",
+        commitment=config.codec.commitment,
         device=resolve_device(config.train.device),
     )
 

@@ -96,13 +96,19 @@ class RunCodecs:
     """The largest magnitude of any value that another party sends; None where all are our own."""
     tensors: Mapping[str, Codec] = field(default_factory=dict)
     """Codecs of single tensors, by name, where several cross a cut. Their gradients travel as all others."""
+    remembers: bool = False
+    """Whether smashed data travel as what has changed since a sample's last visit."""
+    commitment: float = 0.0
+    """How strongly clients pull smashed data towards what they decode to, in norms of the gradient."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Where tensors are decoded to: that of the models."""
 
     @property
     def exact(self) -> bool:
         """Whether smashed data arrive as they are."""
-        return self.up == _DENSE and all(own == _DENSE for own in self.tensors.values())
+        return (
+            not self.remembers and self.up == _DENSE and all(own == _DENSE for own in self.tensors.values())
+        )
 
     @property
     def measures(self) -> bool:

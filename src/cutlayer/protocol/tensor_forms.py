@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cutlayer.data.spec import DataSpec
 from cutlayer.errors import MessageError
@@ -40,7 +40,7 @@ def forms_at(x: Tensors) -> Forms:
 
 
 @torch.no_grad()
-def forms_at_cuts(spec: DataSpec, parts: Sequence[Part]) -> list[Forms]:
+def forms_at_cuts(spec: DataSpec, parts: Sequence[nn.Module]) -> list[Forms]:
     """The forms of one sample at each cut: what clients send up, and in a U-shape what comes down to them."""
     x: Any = to_device(spec.preprocess().test(spec.form.zeros(1)[0]), device_of(*parts))
     forms = []

@@ -37,6 +37,10 @@ def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bo
             "train.clients_per_step: one process keeps the clients' half for those who are asked next; leave "
             "it out, or use one process"
         )
+    if config.codec.memory != "none":
+        problems.append(
+            "codec.memory: one process remembers the samples of all clients; leave it out, or use one process"
+        )
     if train.server_batching == "fused":
         problems.append(
             "train.server_batching = fused runs the batches of all clients as one pass, in one process; set "

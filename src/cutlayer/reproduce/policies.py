@@ -38,6 +38,14 @@ class Policy:
     """Whether smashed data have other rates before that of `spec`."""
     stretch: float = 1.0
     """How many times the epochs of the others it has."""
+    memory: str = "none"
+    """What both ends remember of each sample: the setting `codec.memory`."""
+    commitment: float = 0.0
+    """How strongly clients pull smashed data towards what they decode to: the setting `codec.commitment`."""
+    differences: bool = False
+    """Whether weights are averaged as differences to their last mean."""
+    name: str = ""
+    """What it is called on the command line; empty for those that `grid.SHORT` names, or by their codec."""
 
 
 _LONGER = ", longer"
@@ -115,16 +123,20 @@ def long_run_policies(specs: Iterable[str] = ()) -> list[Policy]:
     return rows + [row for row in added(specs) if row.spec not in known]
 
 
-def labels() -> dict[tuple[str, ...], str]:
-    """The labels of the paper's policies and ours, by their codecs (up, down and sync) and rate.
+def labels(further: Iterable[Policy] = ()) -> dict[tuple[str, ...], str]:
+    """The labels of the paper's policies, ours and `further` ones, by what is sent how (`sent`).
 
-    The number of epochs is not part of the label: it depends on that of the other runs.
+    The number of epochs is not part of the label: it depends on that of the other runs. Nor is how often
+    clients average.
     """
     rows = [*(Policy(label, spec) for label, spec in PAPER.items()), OURS, RISING, ALL_WAYS, ALL_LONGER]
     rows += [HUNDREDTH, ALL_THIRTIETH]
-    return {
-        (*canonical(row.spec, row.down, row.sync), row.rate): row.label.removesuffix(_LONGER) for row in rows
-    }
+    return {sent(row): row.label.removesuffix(_LONGER) for row in [*rows, *further]}
+
+
+def sent(row: Policy) -> tuple[str, ...]:
+    """What a policy sends how: codecs up, down and sync, rate, memory and commitment, in canonical form."""
+    return (*canonical(row.spec, row.down, row.sync), row.rate, row.memory, f"{row.commitment:g}")
 
 
 def canonical(*specs: str) -> tuple[str, ...]:

@@ -24,10 +24,12 @@ class Scale(StrEnum):
 
 
 class GridScale(StrEnum):
-    """The scales of runs that train: those above, and testbed: a small model trained to the end."""
+    """The scales of runs that train: those above, testbed: a small model trained to the end, and proxy: a
+    thinner one with fewer epochs, of which there is time for many seeds."""
 
     SMOKE = "smoke"
     LAPTOP = "laptop"
+    PROXY = "proxy"
     TESTBED = "testbed"
     PAPER = "paper"
 

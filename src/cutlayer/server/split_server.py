@@ -15,8 +15,10 @@ from torch import Tensor
 from cutlayer.aggregation.base import Aggregation, HandsOver, Round
 from cutlayer.errors import AbsentError, DivergedError, NonFiniteError
 from cutlayer.protocol.boundary import Agreed, Boundary
+from cutlayer.protocol.client_memory import ClientMemory
 from cutlayer.protocol.plan import Plan, Step
 from cutlayer.protocol.run_codecs import RunCodecs
+from cutlayer.protocol.state_bytes import OWN
 from cutlayer.server.client_pool import ClientPool
 from cutlayer.server.modes import MODES, ServerWork
 from cutlayer.server.participation import AllClients, Participation
@@ -62,8 +64,12 @@ class SplitServer:
         make_work: Callable[[ServerHalf, Timeline, Weighting, int], ServerWork] = ServerWork,
         early: bool = False,
         work: SimulatedWork | None = None,
+        memories: Mapping[int, ClientMemory] | None = None,
     ) -> None:
-        """`make_participation`: who takes part in each step. `work`: how long simulated clients compute."""
+        """`make_participation`: who takes part in each step. `work`: how long simulated clients compute.
+
+        `memories`: what is remembered of each client's samples.
+        """
         self.half = half
         self.plan = plan
         self.task = task
@@ -84,7 +90,17 @@ class SplitServer:
         timed = Boundary(
             transport, codecs, agreed, task, aggregation.shares, lambda: self.timeline.server("server_decode")
         )
-        parties = Parties(transport, timed, codecs, aggregation, self.timeline, note_rates, early)
+        self._memories = memories or {}
+        parties = Parties(
+            transport,
+            timed,
+            codecs,
+            aggregation,
+            self.timeline,
+            note_rates,
+            early,
+            memories=self._memories,
+        )
         self.participation = make_participation(self._work, parties, plan, clients)
         """Who takes part in each step, and where the clients' half is kept."""
         self._mode = MODES.get((plan.mode, batching))
@@ -138,6 +154,9 @@ class SplitServer:
         """What server and clients have learned, by name, and where the run is, as plain JSON."""
         tensors = {f"server.{name}": t for name, t in self.half_state().items()}
         found, further = self.participation.state(self.number)
+        for client, memory in self._memories.items():
+            # A client has the same, and gets it back from here.
+            found |= {f"client.{client}.{OWN}{name}": tensor for name, tensor in memory.state().items()}
         return tensors | found | self.aggregation.state(), {
             "number": self.number,
             "trained": {str(client): n for client, n in self.trained.items()},
@@ -150,6 +169,8 @@ class SplitServer:
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         """Continue exactly where `state` was taken."""
         self.participation.restore(tensors, state, int(state["number"]))
+        for client, memory in self._memories.items():
+            memory.restore(under(f"client.{client}.{OWN}", tensors))
         self.restore_half(under("server.", tensors))
         self.aggregation.restore(tensors)
         self.number = int(state["number"])

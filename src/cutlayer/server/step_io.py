@@ -7,16 +7,17 @@ other, quorum and deadline decide who is in (`Transport.present`), and messages 
 the step computes, because the weights of a mean depend on who takes part in it.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
 from cutlayer.aggregation.base import Aggregation, Shared
 from cutlayer.errors import AbsentError, MessageError, NonFiniteError
-from cutlayer.protocol.boundary import Boundary
+from cutlayer.protocol.boundary import Boundary, Decode
+from cutlayer.protocol.client_memory import ClientMemory
 from cutlayer.protocol.plan import Step
 from cutlayer.protocol.run_codecs import RunCodecs
 from cutlayer.server.timeline import Timeline
@@ -52,6 +53,8 @@ class Parties:
     """Whether gradients that clients share make a mean of this step. In mode async they wait for others."""
     at_least: int | None = None
     """How many clients have to be left for a step to go on; None for the transport's quorum."""
+    memories: Mapping[int, ClientMemory] = field(default_factory=dict)
+    """What is remembered of each client's samples, where smashed data travel as what has changed."""
 
 
 class StepIO:
@@ -191,16 +194,23 @@ class StepIO:
         return step
 
     def _take_batch(self, step: Step, client: int) -> tuple[Tensors, Tensor]:
-        smashed, targets, sizes = self._boundary.batch(client, step.number, self._samples[client])
+        decode = self._decode(step, client)
+        smashed, targets, sizes = self._boundary.batch(client, step.number, self._samples[client], decode)
         self._timeline.up(client, sum(sizes))
         self._count_up(client, Smashed, smashed, sizes[0])
         return smashed, targets
 
     def _take_tensor(self, step: Step, client: int, kind: type[Smashed | Gradient]) -> Tensors:
-        tensor, nbytes = self._boundary.tensor(client, step.number, kind, self._samples[client])
+        decode = self._decode(step, client) if kind is Smashed else None
+        tensor, nbytes = self._boundary.tensor(client, step.number, kind, self._samples[client], decode)
         self._timeline.up(client, nbytes)
         self._count_up(client, kind, tensor, nbytes)
         return tensor
+
+    def _decode(self, step: Step, client: int) -> Decode | None:
+        """What decodes a client's smashed data, where they are no plain frames."""
+        memory = self._parties.memories.get(client)
+        return None if memory is None else lambda message: memory.decode(message, step.epoch, step.step)
 
     def _count_up(self, client: int, kind: type[Smashed | Gradient], tensor: Tensors, nbytes: int) -> None:
         self.count_raw(Direction.UP, kind.kind, raw_bytes(tensor))

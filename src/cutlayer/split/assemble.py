@@ -98,7 +98,8 @@ def _check_ties(parts: list[Part]) -> None:
                 raise CutError(
                     f"parameters are shared across the cut: {names} would be in two parts, "
                     "which would train two copies apart. Untie them first (transformers: "
-                    "tie_word_embeddings=False in the configuration)."
+                    "tie_word_embeddings=False in the configuration), or cut in a U-shape whose head and "
+                    "tail have them: at=(first, second)."
                 )
 
 

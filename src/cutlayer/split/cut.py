@@ -43,6 +43,8 @@ def cut(model: nn.Module, at: str | tuple[str, str], *, example: Any = None) -> 
     the model's data may not cross as they are; CutError says what is wrong and lists the valid cuts.
     """
     names = (at,) if isinstance(at, str) else tuple(at) if isinstance(at, (tuple, list)) else ()
+    if not isinstance(model, nn.Module):
+        raise CutError(f"a {type(model).__name__} cannot be cut; give an nn.Module.")
     if len(names) not in (1, 2) or not all(isinstance(name, str) for name in names):
         raise CutError(f"at={at!r} is neither the name of a module nor a pair of names.")
     try:

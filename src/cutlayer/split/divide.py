@@ -27,6 +27,11 @@ class Crossing:
 
 def divide(model: nn.Module, at: Sequence[str], example: Any = None) -> list[Part]:
     """Divide a model behind the first module named and, where two are, in front of the second."""
+    if isinstance(model, torch.jit.ScriptModule) or hasattr(model, "_orig_mod"):
+        raise CutError(
+            "a model that torch.compile or torch.jit has made cannot be cut. Cut the model that it was made "
+            "of, and compile its parts."
+        )
     names = [_canonical(model, name) for name in at]
     given = transformers_example(model) if example is None else example_of(model, example)
     if given is None or (given.positional and transformers_example(model) is None):

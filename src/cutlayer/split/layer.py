@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from cutlayer.errors import InputError, NonFiniteError, RangeError
 from cutlayer.imports import import_by_name
-from cutlayer.split.tensors import relative_error
+from cutlayer.split.tensors import pulled, relative_error
 
 
 class TensorCodec(Protocol):
@@ -64,8 +64,16 @@ class CutLayer(nn.Module):
         *,
         seed: int = 0,
         measure: bool = True,
+        commitment: float = 0.0,
     ) -> None:
+        """`commitment`: the gradient also pulls the input towards what it decodes to, with this share of its
+        own norm."""
         super().__init__()
+        if not 0 <= commitment <= _MOST_COMMITMENT:
+            raise InputError(
+                f"CutLayer: commitment must be from 0 to {_MOST_COMMITMENT}, not {commitment!r}; try 0.01"
+            )
+        self.commitment = commitment
         self.up = _codec("up", up)
         self.down = _codec("down", down)
         self.seed = seed
@@ -155,18 +163,22 @@ class _StraightThrough(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, layer: CutLayer, call: int) -> Tensor:
         ctx.layer, ctx.call = layer, call
         y, layer.last_up = layer.cross(layer.up, x, 2 * call)
+        if layer.commitment:
+            ctx.save_for_backward(x - y)
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         layer: CutLayer = ctx.layer
-        return layer.cross_back(grads[0], ctx.call), None, None
+        back = layer.cross_back(grads[0], ctx.call)
+        return (_pulled(back, ctx.saved_tensors[0], layer) if layer.commitment else back), None, None
 
 
 # A compiled model calls the layer as an operator, which the compiler does not look into. An operator takes
 # tensors and numbers only, so the layer is given by its number.
 _LAYERS: weakref.WeakValueDictionary[int, CutLayer] = weakref.WeakValueDictionary()
 _NUMBERS = itertools.count()
+_MOST_COMMITMENT = 10
 #: Forward passes of a random codec that can be computed again.
 _REMEMBERED = 256
 
@@ -203,11 +215,21 @@ def _(gradient: Tensor, call: Tensor, layer: int) -> Tensor:
 
 def _keep_call(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.layer = inputs[1]
-    ctx.save_for_backward(output[1])
+    kept = [inputs[0] - output[0]] if _LAYERS[ctx.layer].commitment else []
+    ctx.save_for_backward(output[1], *kept)
 
 
 def _back(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
-    return torch.ops.cutlayer.cross_back(gradient, ctx.saved_tensors[0], ctx.layer), None
+    call, *lost = ctx.saved_tensors
+    back: Tensor = torch.ops.cutlayer.cross_back(gradient, call, ctx.layer)
+    return (_pulled(back, lost[0], _LAYERS[ctx.layer]) if lost else back), None
+
+
+def _pulled(gradient: Tensor, lost: Tensor, layer: CutLayer) -> Tensor:
+    found = pulled(gradient, lost, layer.commitment)
+    if not isinstance(found, Tensor):
+        raise TypeError("one gradient gives one gradient")
+    return found
 
 
 _cross.register_autograd(_back, setup_context=_keep_call)

@@ -5,6 +5,7 @@ Floating-point tensors have gradients. Integer and boolean ones have none. All h
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -26,13 +27,27 @@ def call(part: nn.Module, inputs: Inputs) -> Any:
             return part(**inputs)
         return part(*inputs) if isinstance(inputs, tuple) else part(inputs)
     except RuntimeError as error:
-        several = inputs.values() if isinstance(inputs, dict) else inputs
-        tensors = [several] if isinstance(several, Tensor) else list(several)
-        if "dtype" not in str(error) or all(tensor.dtype != torch.float64 for tensor in tensors):
+        reason = _unfit(inputs, str(error).strip().partition("\n")[0])
+        if type(error) is not RuntimeError or reason is None:
             raise
-        raise ModelError(
-            f"inputs are float64, which the model does not take ({error}); give them as float32: x.float()"
-        ) from error
+        raise ModelError(reason) from error
+
+
+def _unfit(inputs: Inputs, said: str) -> str | None:
+    """Why a model does not take these inputs, by what PyTorch said; None if it is not the inputs' fault."""
+    several = inputs.values() if isinstance(inputs, dict) else inputs
+    tensors = [several] if isinstance(several, Tensor) else list(several)
+    wrong = [x.dtype for x in tensors if x.is_floating_point() and x.dtype != torch.float32]
+    if "dtype" in said and wrong:
+        kind = str(wrong[0]).removeprefix("torch.")
+        return f"inputs are {kind}, which the model does not take ({said}); give them as float32: x.float()"
+    if not re.search(r"shape|channels|dimension|size of tensor", said):
+        return None
+    forms = ", ".join(str(list(x.shape)) for x in tensors)
+    return (
+        f"the model fails on a batch of inputs {forms} ({said}); give data of the shape that its layers "
+        "expect, or change the layers"
+    )
 
 
 def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
@@ -170,6 +185,24 @@ def all_finite(x: Any) -> bool:
 def multiplied(x: Tensors, by: float) -> Tensors:
     """Each value times a number."""
     return apply(lambda tensor: tensor * by, x)
+
+
+def difference(x: Tensors, y: Tensors) -> Tensors:
+    """What those that have gradients differ in; without history."""
+    pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
+    return like(floats(x), [a.detach() - b for a, b in pairs])
+
+
+@torch.no_grad()
+def pulled(gradient: Tensors, lost: Tensors, share: float) -> Tensors:
+    """The gradient, and that of a commitment: what compression lost, scaled to `share` of its norm.
+
+    Where nothing was lost, or the gradient is not finite, it stays as it is.
+    """
+    norm, length = (torch.linalg.vector_norm(flat(each).float()) for each in (gradient, lost))
+    times = torch.where(torch.isfinite(norm / length), share * norm / length, 0.0)
+    pairs = zip(tensors_of(gradient), tensors_of(lost), strict=True)
+    return like(gradient, [a + (times * b).to(a.dtype) for a, b in pairs])
 
 
 def divided(x: Tensors, by: float) -> Tensors:

@@ -137,7 +137,7 @@ def _like(outputs: Any, targets: Tensor) -> Tensor:
         if found.numel() != targets.numel() or len(found) != len(targets):
             raise TaskError(
                 f"the model gives outputs of shape {list(found.shape)} for targets of shape "
-                f"{list(targets.shape)}; change the model's last layer"
+                f"{list(targets.shape)}; change the model's last layer, or give class numbers as integers"
             )
         found = found.reshape(targets.shape)
     return found

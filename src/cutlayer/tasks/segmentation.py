@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from cutlayer.errors import DataError, TaskError
-from cutlayer.tasks.base import Integers, Target, Task, expect_shape
+from cutlayer.tasks.base import Integers, Target, Task, expect_shape, tensor_of
 from cutlayer.tasks.metric import Metric
 
 _IGNORED = -100
@@ -131,6 +131,12 @@ class Segmentation(Task):
 
     def _both(self, outputs: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
         expected = (len(targets), self.classes, *self.shape)
+        if tensor_of(outputs).dim() == 2:
+            raise TaskError(
+                f"targets of shape {list(targets.shape)} are read as a class for each pixel, but the model "
+                f"gives outputs of shape {list(tensor_of(outputs).shape)}. For one class a sample give class "
+                "numbers [N]: y.squeeze(1), or y.argmax(1) if they are one-hot"
+            )
         logits = expect_shape(outputs, expected, self.name)
         if self.ignore is not None:
             # In a U-shape targets do not travel, and have the value that the data give them.

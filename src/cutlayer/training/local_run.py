@@ -25,6 +25,7 @@ from cutlayer.protocol.build import (
     prepare_model,
     vector_sizes,
 )
+from cutlayer.protocol.client_memory import server_memories
 from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.rates.adaptive import AdaptiveRate, RateBounds, client_madds
@@ -131,14 +132,14 @@ def local_run(
     if task is None:
         make = objects.make_task
         task = make_task(config, data.train, ANY_TASK) if make is None else make(data.train)
-    rate = _rates(config, data, parts)
+    rate, spec = _rates(config, data, parts), DataSpec.of(data)
     clients = LocalClients(
         [
             # The first client is the evaluator, who has the test set.
             build_client(config, data, number, half, task=task, evaluator=number == 0, rate=rate(number))
             for number, half in enumerate(halves)
         ],
-        DataSpec.of(data),
+        spec,
         len(data.test),
     )
     codecs = make_codecs(config, vector_sizes(halves[0]))
@@ -165,6 +166,7 @@ def local_run(
         agreed=Agreed(clip_smashed=config.robust.clip_smashed),
         make_participation=make_participation(config, parts, codecs, arrivals, objects),
         work=work,
+        memories=server_memories(config, spec, parts),
     )
     return LocalRun(server, clients, config, data, whole)
 

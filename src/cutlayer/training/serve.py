@@ -52,7 +52,7 @@ def serve(
     shown = progress or Quiet()
     earlier = DataSpec.read(directory) if resume and (directory / DATA_SPEC_FILE).exists() else None
     elastic = listening.policy.elastic
-    fits = Fits(config, earlier, elastic=elastic)
+    fits = Fits(config, earlier, elastic=elastic, models=objects.models)
     names = listening.clients(SPLIT_SERVER)
     if elastic:
         names = read_names(directory, resume, names, config.train.clients)

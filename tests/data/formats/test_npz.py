@@ -69,6 +69,10 @@ def test_a_bad_row_is_named_when_it_is_read(tmp_path: Path) -> None:
         train = load(tmp_path / "a.npz", lazy=lazy)
         with pytest.raises(DataError, match=r"a.npz: row 17 holds NaN or infinity; correct it"):
             train.batch(torch.tensor([2, 17]))
+    # Of class numbers, all rows are looked at when the file is opened.
+    np.savez(tmp_path / "a.npz", x=x, y=np.ones(20, np.int64))
+    with pytest.raises(DataError, match=r"a.npz: row 17 holds NaN or infinity; correct it"):
+        load(tmp_path / "a.npz")
     np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.array([[0, 1], [1, 2], [0, 255], [0, 0]]))
     train = load(tmp_path / "a.npz", classes=3, test_fraction=0.5)
     whole = torch.arange(len(train))
@@ -86,7 +90,7 @@ def test_a_bad_row_is_named_when_it_is_read(tmp_path: Path) -> None:
     ("arrays", "said"),
     [
         ({"a": IMAGES}, "no inputs and targets; it has a. Name them x and y"),
-        ({"x": IMAGES, "y": LABELS[:4]}, r"x and y have \[4, 30\] rows"),
+        ({"x": IMAGES, "y": LABELS[:4]}, "x has 30 rows and y 4; each row needs a target"),
         ({"x": np.ones((4, 2)), "y": np.array([0, -1, 0, 0])}, "y has negative integers"),
         ({"x": np.array(["a", "b"]), "y": LABELS[:2]}, "x holds <U1; expected numbers"),
         ({"x": np.array([{}, {}]), "y": LABELS[:2]}, "Nothing is unpickled"),

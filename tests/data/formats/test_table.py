@@ -53,6 +53,35 @@ def test_numbers_are_regression(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_a_large_table_is_read_as_needed(tmp_path: Path, suffix: str) -> None:
+    count = 10_000
+    columns = {
+        "a": [i % 97 / 7 for i in range(count)],
+        "b": [i * i % 101 for i in range(count)],
+        "y": [0.5 * i for i in range(count)],
+    }
+    folder = tmp_path / "room"
+    file = write(tmp_path / f"large.{suffix}", columns)
+    for split in ("train", "test"):
+        whole = load(file, split, target=("y",))
+        lazy = load(file, split, target=("y",), lazy=True, cache_dir=folder)
+        chosen = torch.tensor([5, 0, len(whole) - 1])
+        assert all(torch.equal(a, b) for a, b in zip(whole.batch(chosen), lazy.batch(chosen), strict=True))
+        assert lazy.statistics.mean == pytest.approx(whole.statistics.mean)
+        assert lazy.statistics.std == pytest.approx(whole.statistics.std)
+        assert [f.stat().st_size for f in folder.iterdir()] == [4 * 2 * count]
+        del lazy
+        assert not list(folder.iterdir()), "the file goes with the data set"
+    columns["b"][9_000] = float("nan")
+    write(file, columns)
+    with pytest.raises(DataError, match=rf"large.{suffix}: row 9001, column 'b': is nan"):
+        load(file, target=("y",), lazy=True, cache_dir=folder)
+    assert not list(folder.iterdir())
+    with pytest.raises(DataError, match="rows of a large table cannot be written there"):
+        load(file, target=("y",), lazy=True, cache_dir=file)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_words_are_classes(tmp_path: Path, suffix: str) -> None:
     columns = {"x": [0.5, 1.5, 2.5, 3.5] * 10, "kind": ["red", "blue", "red", "green"] * 10}
     train, test = load_both(write(tmp_path / f"k.{suffix}", columns), target=("kind",))

@@ -1,6 +1,7 @@
 """Final weights under other codecs: own scores are those of the run, and nothing is evaluated twice."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from cutlayer.reproduce.convergence.cross_evaluation import (
 )
 from cutlayer.reproduce.convergence.grid import Run, choose, grid
 from cutlayer.reproduce.convergence.process_pool import train_all
+from cutlayer.reproduce.further_policies import FURTHER
 from cutlayer.reproduce.policies import long_run_policies
 from cutlayer.training import records
 from cutlayer.training.progress_bar import ProgressBar
@@ -23,7 +25,7 @@ EMS = "ems:bpe=0.32"
 
 
 def trained(out: Path, *names: str) -> list[Run]:
-    runs = grid("smoke", out, choose(long_run_policies(), names), cuts=["medium"])
+    runs = grid("smoke", out, choose([*long_run_policies(), *FURTHER], names), cuts=["medium"])
     train_all(runs, quiet=True)
     return runs
 
@@ -33,6 +35,11 @@ def test_every_model_is_evaluated_with_the_codecs_of_all(tmp_path: Path) -> None
     assert (none.directory / WEIGHTS).exists()
     assert evaluate_all(tmp_path, root=".", bar=ProgressBar()) == 1
     before = read_scores(none.directory)["none"]
+    (uq,) = trained(tmp_path, "uq")
+    # A rival is evaluated with its own codec and the usual ones, and nothing else with its codec.
+    assert evaluate_all(tmp_path, root=".", bar=ProgressBar()) == 2
+    assert set(read_scores(uq.directory)) == {"none", uq.policy.spec}
+    shutil.rmtree(uq.directory)
     runs = trained(tmp_path, "none", "all-30x")
     # A later codec is added to earlier runs, and nothing is evaluated twice.
     assert evaluate_all(tmp_path, root=".", bar=ProgressBar()) == 3

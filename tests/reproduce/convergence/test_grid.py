@@ -8,7 +8,9 @@ from cutlayer.report.run_summary import summarize
 from cutlayer.reproduce.convergence.curves import read_curves
 from cutlayer.reproduce.convergence.grid import Run, choose, grid, short
 from cutlayer.reproduce.convergence.process_pool import train_all
+from cutlayer.reproduce.convergence.rows import rows
 from cutlayer.reproduce.convergence.run_process import prepare, tidy, train_run
+from cutlayer.reproduce.further_policies import FURTHER
 from cutlayer.reproduce.policies import Policy, long_run_policies, policies, training_policies
 from cutlayer.training import checkpoint, records
 from cutlayer.training.train import train
@@ -148,3 +150,51 @@ def test_divergence_is_a_result(tmp_path: Path) -> None:
     about = json.loads((run.directory / "diverged.json").read_text())
     assert "diverged" in about["why"]
     assert not prepare(wild), "and is not tried again"
+
+
+def test_further_policies_are_rows_only_when_named(tmp_path: Path) -> None:
+    names = [short(policy) for policy in FURTHER]
+    assert len(set(names)) == len(names)
+    for known in (long_run_policies(), training_policies()):
+        assert not set(names) & {short(policy) for policy in known}
+        chosen = choose([*known, *FURTHER], ["none", *names])
+        assert len(chosen) == 1 + len(names)
+        runs = grid("testbed", tmp_path, chosen, cuts=["medium"])
+        identities = [json.dumps(run.config.identity(), sort_keys=True) for run in runs]
+        assert len(set(identities)) == len(runs)
+
+
+def test_further_policies_are_paired_with_none_and_labelled(tmp_path: Path) -> None:
+    names = ["none", "diff-epoch", "aqsgd", "fedlite-corrected"]
+    for run in grid("smoke", tmp_path, choose([*training_policies(), *FURTHER], names), cuts=["medium"]):
+        assert prepare(run.config)
+        train_run(run.config)
+    ((_, group),) = rows(read_curves(tmp_path)).items()
+    assert {row.first.label for row in group} == {
+        "none",
+        "weights EMS(2), averaged each epoch, as differences",
+        "AQ-SGD, QU(3)",
+        "FedLite, corrected",
+    }
+    assert all(len(row.control) == 1 for row in group)
+
+
+def test_the_testbed_has_further_tasks_that_are_trained_only_when_named(tmp_path: Path) -> None:
+    chosen = choose(policies(), ["none"])
+    ((usual,), named) = (
+        grid("testbed", tmp_path, chosen, cuts=["medium"], tasks=tasks)
+        for tasks in ((), ("airbench-cifar10-dirichlet", "airbench-tiny-imagenet-50"))
+    )
+    assert usual.directory.name == "medium-none-s0"
+    skewed, tiny = named
+    assert skewed.directory.name == "airbench-cifar10-dirichlet-medium-none-s0"
+    assert skewed.config.data.partition == "dirichlet:alpha=0.3"
+    assert (tiny.config.data.source, tiny.config.data.size) == ("parquet:tiny-imagenet-50", 32)
+    for run in (usual, skewed, tiny):
+        assert prepare(run.config)
+        (run.directory / "diverged.json").write_text('{"why": "it was not trained"}')
+    assert [curve.task for curve in read_curves(tmp_path)] == [
+        "airbench-bf16-cifar10",
+        "airbench-bf16-cifar10-dirichlet-alpha-0.3",
+        "airbench-bf16-tiny-imagenet-50",
+    ]

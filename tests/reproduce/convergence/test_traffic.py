@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from cutlayer.errors import RecordError
+from cutlayer.report.svg import draw
 from cutlayer.reproduce.convergence import accuracy as convergence
 from cutlayer.reproduce.convergence import traffic
 from cutlayer.reproduce.convergence.curves import mean, read_curves
@@ -242,3 +243,54 @@ def test_all_traffic_is_compared_with_float32(tmp_path: Path) -> None:
     # An epoch sends 232 and 2 x 1000 bytes, where float32 would send 3200 and 2 x 1000.
     assert ms["all smaller"] == pytest.approx(5200 / 2232)
     assert ms["GB in all"] == pytest.approx(2 * 2232 / 1e9)
+
+
+def test_time_to_accuracy_by_hand(tmp_path: Path) -> None:
+    write_run(tmp_path, "none", [50, 70, 69])
+    write_run(tmp_path, "ms", [40, 60, 69.6])
+    write_run(tmp_path, "sp", [30, 50, 60])
+    assert all(table.id != "time-to-accuracy" for table in traffic.findings(tmp_path).tables)
+    times = {
+        "none": {"client_seconds": 0.5, "server_seconds": 0.5},
+        "MS(0.99, 2)": {"client_seconds": 0.5 + 1e-5, "server_seconds": 0.5},
+        "SP(0.95875)": {"client_seconds": 0.1, "server_seconds": 0.1},
+    }
+    (tmp_path / "step-times.json").write_text(json.dumps({"cuts": {"shallow": times}}))
+    table = next(table for table in traffic.findings(tmp_path).tables if table.id == "time-to-accuracy")
+    told = {(row["policy"], row["target"]): row for row in rows(table)}
+    # Two clients, ten steps an epoch. None is there after two epochs of 5200 bytes.
+    near = "within 0.5 points"
+    assert told["none", near]["hours at 1 Mbit/s"] == pytest.approx((20 + 8 * 5200 / 1e6) / 3600)
+    assert told["none", near]["does not pay"] is None
+    ms = told["MS(0.99, 2)", near]
+    assert (ms["epoch"], ms["does not pay"]) == (3, "at 1, 10, 100, 1000 Mbit/s"), "an epoch more"
+    assert told["SP(0.95875)", near]["hours at 1 Mbit/s"] == "INF"
+    assert told["SP(0.95875)", near]["does not pay"] == "at any rate"
+    # Over all epochs, 1.5 * 2968 bytes less a client, against 30 times 10 microseconds more.
+    whole = told["MS(0.99, 2)", "all epochs"]
+    assert whole["pays below, Mbit/s"] == pytest.approx(8 * 1.5 * 2968 / 1e6 / 3e-4)
+    assert whole["does not pay"] == "at 1000 Mbit/s"
+    assert told["SP(0.95875)", "all epochs"]["does not pay"] == "pays at all of these"
+    (tmp_path / "step-times.json").write_text('{"cuts": {"shallow": {"none": {}}}}')
+    with pytest.raises(RecordError, match=r"step-times.json: is damaged"):
+        traffic.findings(tmp_path)
+
+
+def test_the_plot_of_policies_has_a_point_and_an_interval_each(tmp_path: Path) -> None:
+    for seed, base in enumerate((60, 65, 70, 63)):
+        write_run(tmp_path, "none", [50, base], seed)
+        write_run(tmp_path, "ms", [50, base - 0.1 + 0.02 * seed], seed)
+    write_run(tmp_path, "qu", [50, 64], 0)
+    found = convergence.findings(tmp_path)
+    plot = next(plot for plot in found.plots if plot.id == "policies-shallow")
+    none, qu, ms = plot.series
+    assert (plot.kind, none.name, qu.name, ms.name) == ("scatter", "none", "QU(3)", "MS(0.99, 2)")
+    assert (list(none.x), list(none.y), none.low) == ([2 * 5200e-9], [64.5], [None])
+    told = next(row for row in rows(found.tables[0]) if row["policy"] == "MS(0.99, 2)")
+    assert list(ms.y) == pytest.approx([64.5 - 0.07])
+    assert ms.low is not None
+    assert ms.high is not None
+    ends = [float(str(told[end])) for end in ("low", "high")]
+    assert [*ms.low, *ms.high] == pytest.approx([64.5 + end for end in ends])
+    assert list(qu.y) == [64], "with seed 0 alone"
+    assert "whisker" in draw([plot])

@@ -1,8 +1,10 @@
 """One event loop a process, whoever asks first."""
 
 import asyncio
+import selectors
 import socket
 import threading
+import time
 from functools import cache
 
 import pytest
@@ -58,3 +60,42 @@ def test_a_reader_is_called_once_for_all_bytes_that_wait() -> None:
     assert taken[1] == b"x"
     assert found.run(ignore())
     ours.close()
+
+
+def test_a_resting_loop_takes_messages_together_and_calls_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    selector = event_loop._RestingSelector()
+    selector.register(ours, selectors.EVENT_READ)
+    selector.resting = 1
+    selector._since = -1000.0  # so that it rests for as long as it ever does
+    called = threading.Timer(0.001, theirs.sendall, (b"second",))
+    theirs.sendall(b"first ")
+    called.start()
+    began = time.monotonic()
+    assert selector.select(60)
+    assert time.monotonic() - began >= event_loop._LONGEST
+    called.join()
+    assert ours.recv(20) == b"first second"
+
+    theirs.sendall(b"third")
+    selector.called.set()  # another thread has something to send
+    waits: list[float] = []
+    selector.called.wait = waits.append  # type: ignore[assignment, method-assign]
+    assert selector.select(60)
+    assert not waits
+    selector.answered()
+    assert selector.select(0)
+    assert not waits
+    assert selector.select(60)
+    assert waits == [pytest.approx(0, abs=event_loop._LONGEST)]
+    selector.close()
+    ours.close()
+    theirs.close()
+
+
+def test_a_loop_rests_only_where_somebody_asks_for_it() -> None:
+    found = event_loop.background()
+    with found.resting(), found.resting():
+        assert found._selector.resting == 2
+    assert found._selector.resting == 0

@@ -57,7 +57,7 @@ class ActivationDifferences:
         if not torch.isfinite(found).all():
             raise malformed("a difference makes an activation infinite")
         self.memory.store(indices, found)
-        return found
+        return self.memory.recall(indices)
 
     def _part(self, reader: ByteReader, samples: int) -> Tensor | None:
         frame = bytes(reader.take(reader.varint(len(reader.data))))

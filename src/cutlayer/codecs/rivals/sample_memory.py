@@ -15,10 +15,12 @@ class SampleMemory:
     seed, the client, the epoch and the step, and put the same decoded tensors in, so both stay equal.
     """
 
-    def __init__(self, samples: int, shape: Sequence[int]) -> None:
+    def __init__(self, samples: int, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
+        """`dtype`: what activations are remembered as; both ends have to round alike."""
         self.shape = tuple(shape)
         self._known = torch.zeros(samples, dtype=torch.bool)
-        self._last = torch.zeros(samples, *self.shape)
+        self._last = torch.zeros(samples, *self.shape, dtype=dtype)
+        self._most = torch.finfo(dtype).max
 
     def known(self, indices: Tensor) -> Tensor:
         """Whether each of these samples was seen before."""
@@ -28,13 +30,18 @@ class SampleMemory:
     def recall(self, indices: Tensor) -> Tensor:
         """The last activations of these samples; zeros for those that were never seen."""
         self._check(indices)
-        return self._last[indices]
+        return self._last[indices].float()
 
     def store(self, indices: Tensor, activations: Tensor) -> None:
         """Remember activations."""
         self._check(indices)
-        self._last[indices] = activations
+        self._last[indices] = activations.clamp(-self._most, self._most).to(self._last.dtype)
         self._known[indices] = True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.zero_()
+        self._last.zero_()
 
     def state(self) -> dict[str, Tensor]:
         """All that has to be kept to continue later."""

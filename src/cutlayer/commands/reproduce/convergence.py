@@ -30,8 +30,8 @@ ScaleOption = Annotated[
     GridScale,
     Flag(
         "--scale",
-        help="smoke: seconds; laptop: real images, minutes a run; testbed: trained to the end, half an hour "
-        "a run; paper: for a GPU",
+        help="smoke: seconds; laptop: real images, minutes a run; proxy: two minutes a run, for many seeds; "
+        "testbed: trained to the end, half an hour a run; paper: for a GPU",
     ),
 ]
 Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
@@ -40,14 +40,22 @@ Policies = Annotated[
     Flag(
         "--policies",
         help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-all, none-longer, ems-1-longer, "
-        "ems-longer, ems-all-longer or an installed codec; at scale testbed none, ems-100x, all-30x, ems, "
-        "ms-nearest, qu, sp; by default all of them",
+        "ems-longer, ems-all-longer or an installed codec; at scales proxy and testbed none, ems-100x, "
+        "all-30x, ems, ms-nearest, qu, sp; by default all of them. Only if named: ems-0.1, ems-0.2, ems-0.5, "
+        "ems-2.0; ems-100x-committed, all-30x-committed; splitfc, fedlite, slacc, c3sl, uq, sp-coded, aqsgd, "
+        "splitcom, ...; sync-20, down-1, ... (see the page on convergence)",
         metavar="A,B",
     ),
 ]
 Seeds = Annotated[str, Flag("--seeds", help="which seeds, as 0,1", metavar="A,B")]
 Tasks = Annotated[
-    str, Flag("--tasks", help="at scale paper: which models and data, as vgg19-cifar10", metavar="A,B")
+    str,
+    Flag(
+        "--tasks",
+        help="which models and data, as vgg19-cifar10; at scale testbed airbench-cifar10, the default, "
+        "airbench-cifar10-dirichlet and airbench-tiny-imagenet-50",
+        metavar="A,B",
+    ),
 ]
 
 
@@ -136,10 +144,11 @@ def _add(group: typer.Typer, name: str, help: str) -> None:
 def _chosen(scale: GridScale, policies: str, specs: list[str]) -> list[Policy]:
     """The rows of the grid: those that were asked for, and codecs by their specs."""
     from cutlayer.reproduce.convergence.grid import choose
+    from cutlayer.reproduce.further_policies import FURTHER
     from cutlayer.reproduce.policies import added, long_run_policies, training_policies
 
-    known = long_run_policies if scale == GridScale.TESTBED else training_policies
-    chosen = choose(known(specs), _words(policies))
+    known = long_run_policies if scale in (GridScale.PROXY, GridScale.TESTBED) else training_policies
+    chosen = choose([*known(specs), *(FURTHER if policies else ())], _words(policies))
     if policies and specs:
         chosen += [row for row in added(specs) if row not in chosen]
     return chosen

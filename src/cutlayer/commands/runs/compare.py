@@ -52,15 +52,23 @@ def compare(
     if as_json:
         show.print_json([summary.to_json() for summary in found])
         return
-    for table in comparison(found):
-        show.console().print(table)
+    tasks = dict.fromkeys(_metric_names(run) for run in found)
+    for task in tasks:
+        for table in comparison([run for run in found if _metric_names(run) == task]):
+            show.console().print(table)
+
+
+def _metric_names(run: Summary) -> tuple[str, ...]:
+    """The names of a run's metrics. Runs that have others stand in a table of their own."""
+    return tuple(metric.name for metric in run.shown if not metric.minor)
 
 
 def comparison(runs: list[Summary]) -> list[Table]:
-    """Metrics against bytes by kind. The error is that of the smashed data under the codec.
+    """Metrics against bytes by kind, of runs that have the same metrics.
 
-    How many times smaller all traffic is compares with tensors as plain float32. On a terminal that is too
-    narrow for one table, the codecs are a table of their own.
+    The error is that of the smashed data under the codec. How many times smaller all traffic is compares with
+    tensors as plain float32. On a terminal that is too narrow for one table, the codecs are a table of their
+    own.
     """
     timed = any(run.simulated_seconds is not None for run in runs)
     other = any((run.down_codec, run.sync_codec) != ("none", "none") for run in runs)
@@ -86,8 +94,7 @@ def comparison(runs: list[Summary]) -> list[Table]:
         if timed:
             row.append("-" if run.simulated_seconds is None else show.duration(run.simulated_seconds))
         rows.append(row)
-    mains = {run.metric.name for run in runs}
-    title = mains.pop().replace("_", " ") if len(mains) == 1 else "metrics"
+    title = runs[0].metric.name.replace("_", " ") if runs else "metrics"
     title = title.upper() if len(title) <= 3 else title[0].upper() + title[1:]
     title = f"{title} against bytes"
     if not show.too_wide(columns, rows):
@@ -117,7 +124,7 @@ def traffic_table(run: Summary) -> Table:
         if not metric.minor
     ]
     said.insert(1, f"best {_value(run.metric, run.best)}")
-    title = f"{run.epochs} epochs: {', '.join(said)}"
+    title = f"{run.epochs} epoch{'s' * (run.epochs != 1)}: {', '.join(said)}"
     if run.simulated_seconds is not None:
         title += f", {show.duration(run.simulated_seconds)} on the given link"
     return show.table(title, ["traffic", "sent", "uncompressed", "ratio"], rows)

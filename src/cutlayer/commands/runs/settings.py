@@ -45,6 +45,10 @@ class RunSettings:
         str | None,
         Flag(help="rate control: auto follows each link; until:80%=0.5 starts with 0.5 bits an element"),
     ] = None
+    memory: Annotated[
+        str | None,
+        Flag(help="send what has changed since a sample's last visit: aqsgd:change=qu:bits=4 or splitcom"),
+    ] = None
     mode: Annotated[str | None, Flag(help="parallel, sequential, relay, u-shaped or async")] = None
     device: Annotated[str | None, Flag(help="where models compute: cpu, cuda, cuda:1 or mps")] = None
     seed: Annotated[int | None, Flag(help="seed of weights, data order, partition and random codecs")] = None
@@ -72,6 +76,7 @@ class RunSettings:
             "codec.down": self.down,
             "codec.sync": self.sync_codec,
             "codec.rate": self.rate,
+            "codec.memory": self.memory,
             "train.mode": self.mode,
             "train.device": self.device,
             "seed": self.seed,

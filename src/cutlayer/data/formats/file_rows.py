@@ -6,6 +6,9 @@ Files are read, not mapped: pages of a mapped file count as memory of the proces
 from __future__ import annotations
 
 import math
+import os
+import tempfile
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,9 @@ import torch
 from torch import Tensor
 
 from cutlayer.errors import DataError
+
+#: Larger arrays, and tables, are read as needed.
+IN_MEMORY = 1 << 28
 
 
 class FileRows:
@@ -89,6 +95,45 @@ class FileRows:
                     return -1
                 high = max(high, top)
         return high
+
+
+class RowWriter:
+    """Rows of float32 that are written to a temporary file as they come, to be read from there as needed."""
+
+    def __init__(self, width: int, folder: Path | None) -> None:
+        self._width = width
+        self._count = 0
+        self._folder = folder or Path(tempfile.gettempdir())
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(".rows", "cutlayer-", self._folder)
+        except OSError as error:
+            raise self._failed(error) from error
+        os.close(handle)
+        self._path = Path(name)
+        self._remove = weakref.finalize(self, self._path.unlink, missing_ok=True)
+
+    def append(self, rows: npt.NDArray[np.float64]) -> None:
+        """Write these rows behind the others."""
+        try:
+            with self._path.open("ab") as file:
+                file.write(rows.astype("<f4").tobytes())
+        except OSError as error:
+            raise self._failed(error) from error
+        self._count += len(rows)
+
+    def rows(self) -> FileRows:
+        """All rows. Their file is removed when nobody has them any more."""
+        found = FileRows(self._path, "<f4", (self._width,), self._count)
+        self._remove.detach()
+        weakref.finalize(found, self._path.unlink, missing_ok=True)
+        return found
+
+    def _failed(self, error: OSError) -> DataError:
+        return DataError(
+            f"{self._folder}: rows of a large table cannot be written there ({error.strerror}); name a "
+            "folder with room: --set data.cache_dir=PATH"
+        )
 
 
 def as_tensor(array: npt.NDArray[np.generic], *, images: bool = False) -> Tensor:

@@ -17,19 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cutlayer.data.arrays import ArrayDataset, Rows
+from cutlayer.data.arrays import ArrayDataset, Rows, first_bad
 from cutlayer.data.dataset import Dataset
 from cutlayer.data.form import DataSource
-from cutlayer.data.formats.file_rows import FileRows, as_tensor
+from cutlayer.data.formats.file_rows import IN_MEMORY, FileRows, as_tensor
 from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out_any
 from cutlayer.errors import DataError
 
 #: The names of inputs and targets. Those with `train` and `test` in them come first.
 NAMES = (("x", "y"), ("inputs", "targets"), ("images", "labels"), ("images", "masks"))
-
-# An uncompressed member is as long as its array: larger ones are read as needed.
-_IN_MEMORY = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -95,9 +92,11 @@ def _dataset(
     names = _matching(entries, inputs)
     rows = {name.removeprefix(f"{inputs}/"): _open(entries[name], options, True) for name in names}
     targets = _open(entries[target], options, False)
-    lengths = {len(each) for each in (*rows.values(), targets)}
-    if len(lengths) != 1:
-        raise DataError(f"{path}: {inputs} and {target} have {sorted(lengths)} rows; they must have as many")
+    for name, each in zip(names, rows.values(), strict=True):
+        if len(each) != len(targets):
+            raise DataError(
+                f"{path}: {name} has {len(each)} rows and {target} {len(targets)}; each row needs a target"
+            )
     # The test part has the classes of the train part.
     classes = options.classes or _values(targets if of is None else _open(of, options, False), path, target)
     tokens = max((_values(each, path, inputs) for each in rows.values()), default=0)
@@ -105,6 +104,9 @@ def _dataset(
     if isinstance(one, Tensor) and isinstance(targets, Tensor) and targets.dim() == 1:
         scaled = one.dtype == torch.uint8 or one.dtype == torch.float32
         if scaled and one.dim() > 1 and targets.dtype == torch.int64:
+            bad = first_bad(one)
+            if bad is not None:
+                raise DataError(f"{path}: row {bad[0]} {bad[1]}; correct it or leave it out")
             return Dataset(one, targets, classes, name=path.stem)
     return ArrayDataset(
         dict(rows) if one is None else one,
@@ -127,7 +129,7 @@ def _open(entry: _Entry, options: LoadOptions, is_input: bool) -> Tensor | Rows:
             raise DataError(
                 f"{entry.path}: {entry.member} has images of {list(shape)}; transpose them to [C, H, W]"
             )
-    if entry.offset is not None and (options.lazy or entry.nbytes > _IN_MEMORY):
+    if entry.offset is not None and (options.lazy or entry.nbytes > IN_MEMORY):
         return FileRows(entry.path, entry.dtype, shape, entry.shape[0], offset=entry.offset, images=images)
     array = _read(entry)
     return as_tensor(array.reshape(len(array), *shape), images=images)

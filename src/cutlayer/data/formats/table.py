@@ -1,12 +1,15 @@
 """Tables, CSV or Parquet: some columns are features, others the target.
 
 Features are numbers; they are standardised with the statistics of the training part when a batch is taken.
-A cell that is missing or no number is an error that names file, row and column: nothing is guessed.
+A cell that is missing or no number is an error that names file, row and column: nothing is guessed. The
+features of a large table are written to a temporary file once, and read from there batch by batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +20,8 @@ from torch import Tensor
 from cutlayer.data.arrays import ArrayDataset
 from cutlayer.data.form import Statistics
 from cutlayer.data.formats import parquet
-from cutlayer.data.formats.table_cells import Column, read_csv, read_parquet, table_columns
+from cutlayer.data.formats.file_rows import IN_MEMORY, FileRows, RowWriter
+from cutlayer.data.formats.table_cells import Column, read_chunks, table_columns
 from cutlayer.data.load_options import LoadOptions
 from cutlayer.data.stratify import hold_out
 from cutlayer.errors import DataError
@@ -49,25 +53,25 @@ def load_table(path: Path, options: LoadOptions) -> ArrayDataset:
     train = _read(train_files, features, targets, options)
     if test_files:
         test = _read(test_files, features, targets, options, names=train.names)
-        parts = {"train": train, "test": test}
+        kept, wanted = None, train if options.split == "train" else test
+        statistics = _statistics(train.features, None)
     else:
         labels = train.targets if train.classed else torch.zeros(len(train.targets), dtype=torch.int64)
-        parts = {}
-        for split in ("train", "test"):
-            kept = hold_out(labels, split, options.test_fraction, options.split_seed, str(path))
-            parts[split] = train.select(kept)
-    # Of the training part, whichever split is asked for.
-    statistics = _statistics(parts["train"].features)
-    wanted = parts[options.split]
-    return ArrayDataset(
-        wanted.features.to(torch.float32),
+        fraction, seed = options.test_fraction, options.split_seed
+        kept, wanted = hold_out(labels, options.split, fraction, seed, str(path)), train
+        # Of the training part, whichever split is asked for.
+        statistics = _statistics(train.features, hold_out(labels, "train", fraction, seed, str(path)))
+    rows = wanted.features
+    whole = ArrayDataset(
+        rows.to(torch.float32) if isinstance(rows, Tensor) else rows,
         wanted.targets,
         train.classes,
         class_names=train.names,
         name=path.stem,
         statistics=statistics,
-        where=lambda index: wanted.where[index],
+        where=wanted.where,
     )
+    return whole if kept is None else whole.select(kept)
 
 
 def load_features(path: Path, targets: Sequence[str], features: Sequence[str]) -> Tensor | None:
@@ -80,29 +84,33 @@ def load_features(path: Path, targets: Sequence[str], features: Sequence[str]) -
     missing = next((name for name in features if name not in columns), None)
     if missing is not None:
         raise DataError(f"{path}: no column {missing!r}; it has {', '.join(columns)}")
-    wanted = list(features) or columns
-    read = read_parquet if path.suffix == ".parquet" else read_csv
-    found = read(path, wanted, set())
-    return torch.from_numpy(np.stack([found[name].numbers() for name in wanted], axis=1)).to(torch.float32)
+    pieces = [_matrix(chunk, list(features) or columns) for chunk in read_chunks(path, columns, set())]
+    if not pieces:
+        raise DataError(f"{path}: the table has no rows")
+    return torch.from_numpy(np.concatenate(pieces)).to(torch.float32)
 
 
-class _Part:
-    """Rows of a table as numbers, and where each comes from."""
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """All rows of some files as numbers: features in memory as float64, or in a temporary file as float32."""
 
-    def __init__(
-        self, features: Tensor, targets: Tensor, names: tuple[str, ...] | None, where: list[str]
-    ) -> None:
-        self.features = features
-        self.targets = targets
-        self.names = names
-        self.where = where
-        self.classed = targets.dtype == torch.int64 and targets.dim() == 1
-        counted = int(targets.max()) + 1 if self.classed and len(targets) else 0
-        self.classes = len(names) if names is not None else counted
+    features: Tensor | FileRows
+    targets: Tensor
+    names: tuple[str, ...] | None
+    where: Callable[[int], str]
+    """The file and the number of a row, for errors."""
 
-    def select(self, indices: Tensor) -> _Part:
-        where = [self.where[i] for i in indices.tolist()]
-        return _Part(self.features[indices], self.targets[indices], self.names, where)
+    @property
+    def classed(self) -> bool:
+        """Whether targets are classes."""
+        return self.targets.dtype == torch.int64 and self.targets.dim() == 1
+
+    @property
+    def classes(self) -> int:
+        """How many classes there are; 0 if targets are none."""
+        if self.names is not None:
+            return len(self.names)
+        return int(self.targets.max()) + 1 if self.classed and len(self.targets) else 0
 
 
 def _files(path: Path, *names: str) -> list[Path]:
@@ -144,25 +152,42 @@ def _read(
     targets: list[str],
     options: LoadOptions,
     names: tuple[str, ...] | None = None,
-) -> _Part:
+) -> _Table:
     """All rows of these files. `names` are the classes, where another part has decided them."""
-    pieces: list[dict[str, Column]] = []
-    where: list[str] = []
     words = names is not None or options.target_kind == "classes"
-    wanted = [*features, *targets]
+    maybe = set(targets) if words or (options.target_kind == "auto" and len(targets) == 1) else set()
+    # In memory a table takes about as much as its file.
+    large = options.lazy or sum(file.stat().st_size for file in files) > IN_MEMORY
+    writer = RowWriter(len(features), options.cache_dir) if large else None
+    pieces: list[npt.NDArray[np.float64]] = []
+    columns: dict[str, list[Column]] = {name: [] for name in targets}
+    ends: list[int] = []
+    rows = 0
     for file in files:
-        read = read_parquet if file.suffix == ".parquet" else read_csv
-        kind = options.target_kind
-        maybe = set(targets) if words or (kind == "auto" and len(targets) == 1) else set()
-        pieces.append(read(file, wanted, maybe))
-        rows = len(pieces[-1][wanted[0]].values)
-        where += [f"{file}: row {row + 1}" for row in range(rows)]
-    if not where:
+        for chunk in read_chunks(file, [*features, *targets], maybe):
+            matrix = _matrix(chunk, features)
+            rows += len(matrix)
+            if writer is None:
+                pieces.append(matrix)
+            else:
+                writer.append(matrix)
+            for name in targets:
+                columns[name].append(chunk[name])
+        ends.append(rows)
+    if not rows:
         raise DataError(f"{files[0]}: the table has no rows")
-    matrix = np.stack([np.concatenate([p[name].numbers() for p in pieces]) for name in features], axis=1)
-    columns = [[p[name] for p in pieces] for name in targets]
-    found, names = _targets(columns, targets, options, names, where)
-    return _Part(torch.from_numpy(matrix), found, names, where)
+
+    def where(row: int) -> str:
+        number = bisect.bisect_right(ends, row)
+        return f"{files[number]}: row {row - (ends[number - 1] if number else 0) + 1}"
+
+    found, names = _targets(list(columns.values()), targets, options, names, where)
+    read = torch.from_numpy(np.concatenate(pieces)) if writer is None else writer.rows()
+    return _Table(read, found, names, where)
+
+
+def _matrix(chunk: dict[str, Column], features: list[str]) -> npt.NDArray[np.float64]:
+    return np.stack([chunk[name].numbers() for name in features], axis=1)
 
 
 def _targets(
@@ -170,7 +195,7 @@ def _targets(
     targets: list[str],
     options: LoadOptions,
     names: tuple[str, ...] | None,
-    where: list[str],
+    where: Callable[[int], str],
 ) -> tuple[Tensor, tuple[str, ...] | None]:
     kind = options.target_kind
     first = columns[0]
@@ -181,7 +206,7 @@ def _targets(
         for row, word in enumerate(words):
             if word not in number:
                 raise DataError(
-                    f"{where[row]}, column {targets[0]!r}: {word!r} is no class of the train part; it has "
+                    f"{where(row)}, column {targets[0]!r}: {word!r} is no class of the train part; it has "
                     f"{', '.join(names[:8])}"
                 )
         return torch.tensor([number[word] for word in words], dtype=torch.int64), names
@@ -192,7 +217,7 @@ def _targets(
         if bad.any():
             row, column = (int(i) for i in np.argwhere(bad)[0])
             raise DataError(
-                f"{where[row]}, column {targets[column]!r}: {values[row, column]:g} is no "
+                f"{where(row)}, column {targets[column]!r}: {values[row, column]:g} is no "
                 f"{'0 or 1' if kind == 'bits' else 'class number'}; correct it, or choose another task"
             )
     shaped: npt.NDArray[np.float64] = values[:, 0] if len(columns) == 1 and kind != "bits" else values
@@ -201,8 +226,17 @@ def _targets(
     return torch.from_numpy(shaped.astype(np.int64 if kind == "classes" else np.float32)), None
 
 
-def _statistics(features: Tensor) -> Statistics:
-    mean, std = features.mean(0), features.std(0, unbiased=False)
+def _statistics(rows: Tensor | FileRows, kept: Tensor | None) -> Statistics:
+    """Mean and standard deviation of each column over the kept rows, or over all."""
+    if isinstance(rows, Tensor):
+        features = rows if kept is None else rows[kept]
+        mean, std = features.mean(0), features.std(0, unbiased=False)
+    else:
+        pieces = torch.split(torch.arange(len(rows)) if kept is None else kept, 1 << 14)
+        count = sum(map(len, pieces))
+        mean = torch.stack([rows.take(piece).double().sum(0) for piece in pieces]).sum(0) / count
+        squares = [(rows.take(piece).double() - mean).square().sum(0) for piece in pieces]
+        std = (torch.stack(squares).sum(0) / count).sqrt()
     # A column of one value has nothing to scale.
     std[std == 0] = 1.0
     return Statistics(tuple(mean.tolist()), tuple(std.tolist()))

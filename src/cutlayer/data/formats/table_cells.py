@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -22,7 +23,7 @@ _REMEDY = "fill it in, or leave the row out"
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column: numbers, or words where these were allowed and the first cell is one."""
+    """Cells of a column: numbers, or words where these were allowed and the first cell is one."""
 
     file: Path
     name: str
@@ -56,14 +57,18 @@ def table_columns(file: Path) -> list[str]:
     return names
 
 
-def read_csv(file: Path, columns: list[str], words: set[str]) -> dict[str, Column]:
-    """These columns of a CSV file with a header. Those in `words` may hold words."""
+def read_chunks(file: Path, columns: list[str], words: set[str]) -> Iterator[dict[str, Column]]:
+    """These columns of a table, some thousand rows at a time. Those in `words` may hold words."""
     names = table_columns(file)
     missing = next((name for name in columns if name not in names), None)
     if missing is not None:
         raise DataError(f"{file}: no column {missing!r}; it has {', '.join(names)}")
+    return (_parquet_chunks if file.suffix == ".parquet" else _csv_chunks)(file, columns, words)
+
+
+def _csv_chunks(file: Path, columns: list[str], words: set[str]) -> Iterator[dict[str, Column]]:
+    names = table_columns(file)
     places = {name: names.index(name) for name in columns}
-    pieces: dict[str, list[Any]] = {name: [] for name in columns}
     are_words: dict[str, bool] = {}
     done = 0
     try:
@@ -77,46 +82,46 @@ def read_csv(file: Path, columns: list[str], words: set[str]) -> dict[str, Colum
                         raise DataError(
                             f"{file}: row {done + i + 1} has {len(row)} cells, the header {len(names)}"
                         )
-                cells = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+                if not rows:
+                    continue
+                cells = list(zip(*rows, strict=True))
+                chunk = {}
                 for name, place in places.items():
-                    if name not in are_words and rows:
+                    if name not in are_words:
                         are_words[name] = name in words and not _is_number(cells[place][0])
-                    take = _word_cells if are_words.get(name) else _number_cells
-                    pieces[name].append(take(file, done, name, cells[place]))
+                    take = _word_cells if are_words[name] else _number_cells
+                    chunk[name] = Column(file, name, take(file, done, name, cells[place]), are_words[name])
+                yield chunk
                 done += len(rows)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{file}: row {done + 1} or later cannot be read ({error})") from error
-    return {
-        name: Column(file, name, np.concatenate(parts) if parts else np.empty(0), are_words.get(name, False))
-        for name, parts in pieces.items()
-    }
 
 
-def read_parquet(file: Path, columns: list[str], words: set[str]) -> dict[str, Column]:
-    """These columns of a Parquet file. Those in `words` may hold words."""
-    found = {}
+def _parquet_chunks(file: Path, columns: list[str], words: set[str]) -> Iterator[dict[str, Column]]:
+    done = 0
     with open_parquet(file) as table:
-        names = table.schema_arrow.names
-        for name in columns:
-            if name not in names:
-                raise DataError(f"{file}: no column {name!r}; it has {', '.join(names)}")
-            column = table.read(columns=[name]).column(0)
-            if column.null_count:
-                row = column.to_pylist().index(None)
-                raise DataError(f"{file}: row {row + 1}, column {name!r}: is missing; {_REMEDY}")
-            kind = str(column.type)
-            if kind.startswith(("int", "uint", "float", "double", "half", "bool")):
-                numbers = column.to_numpy().astype(np.float64)
-                _check_finite(file, 0, name, numbers)
-                found[name] = Column(file, name, numbers)
-            elif name in words:
-                found[name] = Column(file, name, np.array(column.to_pylist(), dtype=object), True)
-            else:
-                raise DataError(
-                    f"{file}: row 1, column {name!r}: holds {kind}, not numbers; make categories numbers "
-                    "(one-hot), or leave the column out of data.features"
-                )
-    return found
+        for batch in table.iter_batches(batch_size=_CHUNK, columns=columns):
+            yield {
+                name: _parquet_cells(file, done, name, batch.column(name), name in words) for name in columns
+            }
+            done += batch.num_rows
+
+
+def _parquet_cells(file: Path, done: int, name: str, cells: Any, words: bool) -> Column:
+    if cells.null_count:
+        row = done + cells.to_pylist().index(None)
+        raise DataError(f"{file}: row {row + 1}, column {name!r}: is missing; {_REMEDY}")
+    kind = str(cells.type)
+    if kind.startswith(("int", "uint", "float", "double", "half", "bool")):
+        numbers = cells.to_numpy(zero_copy_only=False).astype(np.float64)
+        _check_finite(file, done, name, numbers)
+        return Column(file, name, numbers)
+    if words:
+        return Column(file, name, np.array(cells.to_pylist(), dtype=object), True)
+    raise DataError(
+        f"{file}: row 1, column {name!r}: holds {kind}, not numbers; make categories numbers (one-hot), or "
+        "leave the column out of data.features"
+    )
 
 
 def _number_cells(file: Path, done: int, name: str, cells: Any) -> npt.NDArray[np.float64]:

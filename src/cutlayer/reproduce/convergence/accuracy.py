@@ -10,6 +10,7 @@ from cutlayer.analysis.paired import MARGIN, PairedComparison
 from cutlayer.config.recipes import CUTS
 from cutlayer.reproduce.convergence.curves import Point, mean, read_curves
 from cutlayer.reproduce.convergence.matrix import matrix
+from cutlayer.reproduce.convergence.policies_plot import policies_plot
 from cutlayer.reproduce.convergence.rows import Row, over_cuts, rows, spreads
 from cutlayer.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
@@ -69,6 +70,12 @@ def findings(out: Path) -> Findings:
         for (task, cut), of_cut in groups.items():
             where = f"{task}, {cut} cut" if several else f"{cut} cut"
             plots.append(_plot(_id(name, task, several) + f"-{cut}", f"{title}, {where}", x, y, of_cut))
+    for (task, cut), of_cut in groups.items():
+        where = f"{task}, {cut} cut" if several else f"{cut} cut"
+        title = f"Final accuracy and all traffic, {where}"
+        plots.append(
+            policies_plot(_id("policies", task, several) + f"-{cut}", title, of_cut, compared[task, cut])
+        )
     by_label: Comparisons = {}
     for (task, cut), of_place in compared.items():
         for row in groups[task, cut]:

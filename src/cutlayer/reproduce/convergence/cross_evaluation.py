@@ -1,8 +1,8 @@
 """The final weights of runs under other codecs: every model of a cut with the codec of every run at that cut.
 
 A finished run keeps its weights in `weights.safetensors`. They are evaluated on the test set with the run's
-own codec, with none, and with those of the other runs at the same cut, and the scores are kept beside them in
-`evaluations.json`. So the weights need not be at hand to draw the table.
+own codec, with none, and with those of the other usual runs at the same cut, and the scores are kept beside
+them in `evaluations.json`. So the weights need not be at hand to draw the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from cutlayer.files import write_atomically
 from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import make_task, prepare_model
 from cutlayer.protocol.run_codecs import codec_of
-from cutlayer.reproduce.policies import canonical
+from cutlayer.reproduce.further_policies import FURTHER
+from cutlayer.reproduce.policies import canonical, long_run_policies, training_policies
 from cutlayer.training import checkpoint
 from cutlayer.training.load_run import describe, open_run, settings
 from cutlayer.training.progress_bar import ProgressBar
@@ -62,13 +63,17 @@ def evaluate_all(out: Path, *, root: str, bar: ProgressBar, threads: int = 1) ->
     torch.set_num_threads(threads)
     kept = sorted((out / "convergence" / "runs").glob(f"*/{WEIGHTS}"))
     configs = {path.parent: settings(path.parent) for path in kept}
-    wanted: dict[tuple[str, ...], dict[str, None]] = {}
+    apart = _apart()
+    usual: dict[tuple[str, ...], dict[str, None]] = {}
     for config in configs.values():
-        wanted.setdefault(_place(config), {"none": None})[canonical(config.codec.up)[0]] = None
+        of_place = usual.setdefault(_place(config), {"none": None})
+        if _own(config) not in apart:
+            of_place[_own(config)] = None
+    wanted = {directory: {**usual[_place(c)], _own(c): None} for directory, c in configs.items()}
     missing = {
         directory: specs
-        for directory, config in configs.items()
-        if (specs := [spec for spec in wanted[_place(config)] if spec not in read_scores(directory)])
+        for directory, all_specs in wanted.items()
+        if (specs := [spec for spec in all_specs if spec not in read_scores(directory)])
     }
     if missing:
         bar.begin(len(missing))
@@ -112,8 +117,19 @@ def evaluate(directory: Path, config: Config, specs: Sequence[str], root: str) -
     }
 
 
+def _own(config: Config) -> str:
+    """The codec that a run was trained with."""
+    return canonical(config.codec.up)[0]
+
+
+def _apart() -> set[str]:
+    """The codecs of policies that are compared only when named: other models are not evaluated with them."""
+    usual = [*training_policies(), *long_run_policies()]
+    return {canonical(row.spec)[0] for row in FURTHER} - {canonical(row.spec)[0] for row in usual}
+
+
 def _place(config: Config) -> tuple[str, ...]:
-    return config.model.name, config.data.source, str(config.model.cut)
+    return config.model.name, config.data.source, config.data.partition, str(config.model.cut)
 
 
 def _weights(path: Path) -> Mapping[str, torch.Tensor]:

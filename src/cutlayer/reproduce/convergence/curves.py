@@ -6,6 +6,7 @@ Runs are told apart by their settings, whatever their directories are called.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -17,12 +18,13 @@ from cutlayer.config.sections import TrainConfig
 from cutlayer.errors import FileError, RecordError
 from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED
-from cutlayer.reproduce.policies import canonical, labels
+from cutlayer.reproduce.further_policies import FURTHER
+from cutlayer.reproduce.policies import Policy, labels, sent
 from cutlayer.training import records
 from cutlayer.training.load_run import settings
 from cutlayer.wire.link.model import parse_links
 
-_LABELS = labels()
+_LABELS = labels(FURTHER)
 BASELINE = "none"
 
 
@@ -45,6 +47,8 @@ class Point:
     """All bytes, up and down: smashed data, labels, gradients, what clients average, control."""
     raw_total: float
     """What all of it would have cost with float32 instead of codecs."""
+    steps: float
+    """Of the whole run so far."""
     transfer: float
     """Seconds of transfer on the link. Work is not in it: that depends on the machine and its load."""
 
@@ -66,6 +70,9 @@ class Curve:
     """All settings that shape the result, as JSON, but for seed, cut and what is sent when. Only runs with
     the same recipe can be compared: they have the same data, epochs and schedule."""
     points: tuple[Point, ...]
+    clients: int = 1
+    equal_parts: bool = True
+    """Whether clients have as many samples each, so that they send as many bytes."""
     diverged: str | None = None
     label: str = ""
     """The policy, and what distinguishes the recipe from the usual one."""
@@ -143,14 +150,16 @@ def read_curve(directory: Path) -> Curve | None:
     elif not epochs or epochs[-1]["epoch"] != config.train.epochs:
         return None
     return Curve(
-        task=f"{config.model.name}-{config.data.source}",
+        task=_task(config),
         cut=str(config.model.cut),
-        policy=_policy(config),
+        policy=policy_of(config),
         seeds=(config.seed,),
         epochs=config.train.epochs,
         schedule=_schedule(config.train),
         recipe=_recipe(config),
         points=tuple(_points(epochs, config)),
+        clients=config.train.clients,
+        equal_parts=config.data.partition == "even",
         diverged=diverged,
         evaluations={spec: 100 * score["accuracy"] for spec, score in read_scores(directory).items()},
     )
@@ -164,9 +173,16 @@ def _recipe(config: Config) -> str:
         for section, values in sections.items()
         if section not in ("codec", "link")
         for name, value in values.items()
-        if (section, name) not in (("model", "cut"), ("train", "sync"))
+        if (section, name) not in (("model", "cut"), ("train", "sync"), ("train", "share_differences"))
     }
     return json.dumps(flat, sort_keys=True)
+
+
+def _task(config: Config) -> str:
+    """Model and data; the partition, too, unless clients have equal parts."""
+    parts = [config.model.name, config.data.source.removeprefix("parquet:")]
+    even = config.data.partition == "even"
+    return "-".join(parts if even else [*parts, re.sub("[:=]", "-", config.data.partition)])
 
 
 def _schedule(train: TrainConfig) -> str:
@@ -178,15 +194,26 @@ def _schedule(train: TrainConfig) -> str:
     return ", ".join([*parts, f"warm-up {train.warmup_epochs}"] if train.warmup_epochs else parts)
 
 
-def _policy(config: Config) -> str:
-    codec, sync = config.codec, config.train.sync
-    specs = (*canonical(codec.up, codec.down, codec.sync), codec.rate)
-    named = zip(("", "down=", "sync=", "rate="), specs, strict=True)
-    label = _LABELS.get(specs)
-    label = label or ", ".join(f"{n}{s}" for n, s in named if not n or s not in ("none", "fixed"))
-    return (
-        label if sync == "step" else f"{label}, averaged each {sync if sync == 'epoch' else f'{sync} steps'}"
+def policy_of(config: Config) -> str:
+    """The label of what a run sends how, and how often clients average."""
+    codec, train = config.codec, config.train
+    key = sent(
+        Policy(
+            "",
+            codec.up,
+            codec.down,
+            codec.sync,
+            rate=codec.rate,
+            memory=codec.memory,
+            commitment=codec.commitment,
+        )
     )
+    named = zip(("", "down=", "sync=", "rate=", "memory=", "commitment="), key, strict=True)
+    usual = ("none", "fixed", "0")
+    label = _LABELS.get(key) or ", ".join(f"{n}{s}" for n, s in named if not n or s not in usual)
+    if train.sync != "step":
+        label += f", averaged each {train.sync if train.sync == 'epoch' else f'{train.sync} steps'}"
+    return f"{label}, as differences" if train.share_differences else label
 
 
 def mean(curves: Sequence[Curve]) -> Curve:
@@ -224,6 +251,7 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
             raw=raw,
             total=up + down,
             raw_total=up + down + saved,
+            steps=_number(record["global_step"]),
             transfer=transfer,
         )
 

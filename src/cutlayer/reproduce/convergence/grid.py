@@ -63,7 +63,11 @@ class Task:
     overrides: Mapping[str, Mapping[str, Any]]
     checkpoint_every: int
     """Steps: what a kill may cost."""
+    default: bool = True
+    """Whether it is trained where no tasks are named."""
 
+
+_TESTBED = "testbed/airbench-cifar10"
 
 TASKS: dict[str, tuple[Task, ...]] = {
     "smoke": (
@@ -83,8 +87,31 @@ TASKS: dict[str, tuple[Task, ...]] = {
             50,
         ),
     ),
+    # All images, two minutes a run: what a policy costs shows with many seeds, not with one.
+    "proxy": (
+        Task(
+            "airbench-cifar10",
+            _TESTBED,
+            {"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}},
+            100,
+        ),
+    ),
     # Trained to the end: all images, and a model and a schedule that are made for it.
-    "testbed": (Task("airbench-cifar10", "testbed/airbench-cifar10", {}, 50),),
+    "testbed": (
+        Task("airbench-cifar10", _TESTBED, {}, 50),
+        # Clients with few images of most classes.
+        Task(
+            "airbench-cifar10-dirichlet", _TESTBED, {"data": {"partition": "dirichlet:alpha=0.3"}}, 50, False
+        ),
+        # Half as many images, of fifty classes.
+        Task(
+            "airbench-tiny-imagenet-50",
+            _TESTBED,
+            {"data": {"source": "parquet:tiny-imagenet-50", "size": 32}},
+            50,
+            False,
+        ),
+    ),
     "paper": tuple(
         Task(name, f"paper/{name}", {}, 500)
         for name in ("vgg19-cifar10", "resnet18-cifar100", "resnet34-imagenet")
@@ -119,13 +146,12 @@ def grid(
     tasks: Sequence[str] = (),
 ) -> list[Run]:
     """The chosen runs in order of execution: all policies of a cut before the next cut."""
-    known = [task.name for task in TASKS[scale]]
-    _all_known("task", tasks, known)
+    _all_known("task", tasks, [task.name for task in TASKS[scale]])
     _all_known("cut", cuts, CUTS)
-    chosen = [task for task in TASKS[scale] if not tasks or task.name in tasks]
-    several = len(known) > 1
+    usual = [task for task in TASKS[scale] if task.default]
+    chosen = [task for task in TASKS[scale] if task.name in tasks] if tasks else usual
     return [
-        _run(task, cut, policy, seed, root, out / "convergence" / "runs", several)
+        _run(task, cut, policy, seed, root, out / "convergence" / "runs", [task] != usual)
         for task in chosen
         for seed in dict.fromkeys(seeds)
         for cut in CUTS
@@ -143,12 +169,13 @@ def choose(policies: Sequence[Policy], names: Sequence[str]) -> list[Policy]:
 
 def short(policy: Policy) -> str:
     """The policy's name for use in a file name."""
-    return SHORT.get(policy.label) or re.sub(r"[^A-Za-z0-9.]+", "-", policy.spec).strip("-.")
+    return policy.name or SHORT.get(policy.label) or re.sub(r"[^A-Za-z0-9.]+", "-", policy.spec).strip("-.")
 
 
-def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path, several: bool) -> Run:
+def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path, named: bool) -> Run:
+    """The run; `named`: its directory tells the task, too."""
     name = f"{cut}-{short(policy)}-s{seed}"
-    directory = runs / (f"{task.name}-{name}" if several else name)
+    directory = runs / (f"{task.name}-{name}" if named else name)
     demo = task.recipe.startswith("demo/")
     settings = recipes.recipe(f"{task.recipe}-dense" if demo else f"{task.recipe}-{cut}-none")
     for section, values in task.overrides.items():
@@ -156,11 +183,13 @@ def _run(task: Task, cut: str, policy: Policy, seed: int, root: str, runs: Path,
     settings["seed"] = seed
     settings["model"]["cut"] = cut
     settings["data"]["root"] = root
-    settings["train"]["checkpoint_every"] = task.checkpoint_every
+    # A checkpoint with a memory of all samples has gigabytes.
+    settings["train"]["checkpoint_every"] = task.checkpoint_every * (1 if policy.memory == "none" else 8)
     # At least one more, however short the run.
     settings["train"]["epochs"] = math.ceil(round(policy.stretch * settings["train"]["epochs"], 6))
-    settings["train"]["sync"] = policy.sync_every
+    settings["train"] |= {"sync": policy.sync_every, "share_differences": policy.differences}
     settings["codec"] |= {"up": policy.spec, "down": policy.down, "sync": policy.sync, "rate": policy.rate}
+    settings["codec"] |= {"memory": policy.memory, "commitment": policy.commitment}
     settings["link"] = {"spec": LINK}
     settings["output"] = {"dir": str(directory), "keep": 1, "tensorboard": False}
     return Run(task.name, cut, policy, seed, from_mapping(settings, directory.name))

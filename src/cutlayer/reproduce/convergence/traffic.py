@@ -17,6 +17,7 @@ from pathlib import Path
 from cutlayer.errors import RecordError
 from cutlayer.reproduce.convergence.curves import BASELINE, Point, mean, read_curves
 from cutlayer.reproduce.convergence.rows import NO_CONTROL, Groups, Row, best, rows, spreads
+from cutlayer.reproduce.convergence.time_to_accuracy import read_step_times, time_table
 from cutlayer.reproduce.results import Axis, Claim, Findings, Holds, Plot, Series, Table
 
 TOLERANCES = (0.0, 0.5, 1.0)
@@ -73,6 +74,9 @@ def findings(out: Path) -> Findings:
         _by_seed(groups),
         Table("paper", "The paper's Table 1", ("data", "cut", "QU", "SP", "MS", "RT"), _PAPER),
     ]
+    times = read_step_times(out)
+    if times:
+        tables.insert(3, time_table(groups, times))
     if len({task for task, _ in groups}) == 1:
         tables = [_without(table, "task") for table in tables]
     plots = [_time_plot(key, group) for key, group in groups.items()]

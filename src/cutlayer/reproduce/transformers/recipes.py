@@ -131,11 +131,12 @@ PLANS: dict[Scale, tuple[Runs, ...]] = {
         Runs("gpt", "block2", DECISIVE, tested=True),
         Runs("gpt", "block1", DECISIVE, (1, 2)),
         Runs("gpt", "block1", OTHERS),
-        Runs("vit", "block1", ("QU(4)", "EMS(3)", "EMS(1)")),
+        Runs("vit", "block1", OTHERS),
         # More pairs of the decisive rows: training is chaotic at this length, so that only pairs narrow the
         # interval. More validation text would not: all runs are tested on the same whole tenth.
         Runs("gpt", "block2", DECISIVE, (1, 2)),
         Runs("gpt", "block1", DECISIVE, (3, 4)),
+        Runs("gpt", "block2", OTHERS),
     ),
 }
 # The paper has no transformers: a larger scale is the same.

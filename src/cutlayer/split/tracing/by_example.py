@@ -34,7 +34,7 @@ from cutlayer.seeding import undisturbed
 from cutlayer.split.tracing.examples import Example
 from cutlayer.split.tracing.record import Recorder
 from cutlayer.split.tracing.sizes import DEVICE, SizeCheck, dimension
-from cutlayer.split.tracing.symbolic import Call, Trace, set_mode, unchanged
+from cutlayer.split.tracing.symbolic import Call, Trace, set_mode, source_line, unchanged
 
 IsLeaf = Callable[[nn.Module, str], bool]
 
@@ -108,8 +108,9 @@ class _Tracer:
                     f"{type(self.model).__name__} cannot be traced{self._where()}: {error}"
                 ) from error
             except Exception as error:  # user code runs on fake tensors here: anything can be raised
+                reason = _reason(error, source_line(error))
                 raise CutError(
-                    f"{type(self.model).__name__} cannot be traced{self._where()}: {_reason(error)}"
+                    f"{type(self.model).__name__} cannot be traced{self._where()}: {reason}"
                 ) from error
         single = isinstance(output, torch.Tensor)
         self.graph.output(found[0] if single else found)
@@ -226,19 +227,19 @@ def _hint(count: Any) -> int:
     return int(count.node.hint) if isinstance(count, torch.SymInt) else int(count)
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: Exception, where: str) -> str:
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return (
-            f"{error.func} needs the values of a tensor, so what follows depends on the data. Move what "
-            "decides by values into a module of its own that lies on one side of the cut."
+            f"{error.func} needs the values of a tensor{where}, so what follows depends on the data. Move "
+            "what decides by values into a module of its own that lies on one side of the cut."
         )
     if isinstance(error, GuardOnDataDependentSymNode):
         return (
-            f"it decides by a size that depends on the data ({error.cond}). Move that into a module of its "
-            "own."
+            f"it decides by a size that depends on the data ({error.cond}){where}. Move that into a "
+            "module of its own."
         )
     reason = str(error).strip().partition("\n")[0] or type(error).__name__
     return (
-        f"{type(error).__name__}: {reason}. It was run on tensors without values: see whether it runs on the "
-        "example, and move what needs values into a module of its own."
+        f"{type(error).__name__}: {reason}{where}. It was run on tensors without values: see whether it runs "
+        "on the example, and move what needs values into a module of its own."
     )

@@ -6,9 +6,11 @@ module that it can, to find where cuts are valid.
 """
 
 import inspect
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -124,15 +126,27 @@ def _trace(model: nn.Module, tracer: _Tracer, training: bool) -> Trace:
         except Exception as error:  # user code runs on proxies here: anything can be raised
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             where = f" (in {tracer.failed.__name__})" if tracer.failed else ""
+            reason += source_line(error)
             raise CutError(
                 f"{type(model).__name__} cannot be traced{where}: {reason}. A cut needs a forward "
                 "that takes the same path for every input: move what decides into a module of its "
-                "own, away from the cut, or arrange the parts in an nn.Sequential."
+                "own, away from the cut, or arrange the parts in an nn.Sequential. If it decides by shapes, "
+                "give an example of the input."
             ) from error
         made = model.__dict__.keys() - attributes
         targets = {str(node.target) for node in graph.nodes if node.op == "get_attr"}
         constants = {name: model.__dict__[name] for name in made & targets}
     return Trace(graph, tracer.calls, constants)
+
+
+def source_line(error: BaseException) -> str:
+    """Where in the model's code an error was raised, for a message; empty if that is not known."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = (Path(torch.__file__).parent, Path(__file__).parents[2])
+    own = [f for f in frames if not any(Path(f.filename).is_relative_to(root) for root in libraries)]
+    if not own or not own[-1].line:
+        return ""
+    return f", at `{own[-1].line}` ({Path(own[-1].filename).name}, line {own[-1].lineno})"
 
 
 def set_mode(model: nn.Module, training: bool) -> None:

@@ -38,6 +38,11 @@ def prepare(
             "the load generator has no tail of a model and exchanges nothing between clients; start the "
             "server with mode parallel, sequential or relay, and train.aggregation = server"
         )
+    if config.codec.memory != "none":
+        raise ConfigError(
+            "codec.memory: the load generator's clients send one batch again and again and remember nothing; "
+            "start the server without it"
+        )
     train, test = load_both(data, root=root, limit=config.data.limit, **load_settings(config))
     augment = Augment.of(train, config.data.augment)
     whole = FederatedData(train, test, augment, (torch.arange(len(train)),))

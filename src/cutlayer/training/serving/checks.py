@@ -61,6 +61,11 @@ def check_serving(config: Config, listening: Listening) -> None:
             "link.speeds: are those of clients that are simulated in one process; here clients are as fast "
             "as they are. Leave them out"
         )
+    if config.codec.memory != "none" and (policy.straggler == "drop" or listening.aggregator is not None):
+        raise ConfigError(
+            "codec.memory: server and client have to remember the same, so no batch may be left out, and the "
+            "server gives a client its memory back; use --straggler wait, and leave out --aggregator"
+        )
     if policy.straggler == "drop" and config.train.mode == "relay":
         raise ConfigError("relay needs every client in its turn: use --straggler wait")
     if policy.quorum > clients:

@@ -22,6 +22,7 @@ from cutlayer.protocol.build import (
     shares_model,
     vector_sizes,
 )
+from cutlayer.protocol.client_memory import server_memories
 from cutlayer.protocol.handshake import digest, settings_for_clients
 from cutlayer.protocol.objects import BY_NAME, RunObjects
 from cutlayer.protocol.run_codecs import RunCodecs
@@ -112,6 +113,7 @@ def remote_server(
         make_participation=make_participation(
             config, parts, codecs, lambda: NetworkArrivals(transport), objects
         ),
+        memories=server_memories(config, spec, parts),
     )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import errno
+import selectors
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -17,6 +19,38 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 # Bytes that are taken at once.
 _WAKES = 4096
+# How long a resting loop waits for further messages: this share of the time since somebody last called it,
+# and so many seconds at most.
+_SHARE, _LONGEST = 0.1, 0.02
+
+
+class _RestingSelector(selectors.DefaultSelector):
+    """Waits for sockets. While `resting`, the first of them has to wait for a moment, so that more come.
+
+    This is the interrupt moderation of network cards. To wake a thread for one message costs several times
+    what the message itself does; a hundred clients that answer one after another would wake it for each.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.resting = 0
+        """How many have asked for it."""
+        self.called = threading.Event()
+        """Whether another thread wants the loop to do something, which ends a rest."""
+        self._since = time.monotonic()
+
+    def answered(self) -> None:
+        """The loop does what another thread wants: in most cases, to send what clients will answer."""
+        self.called.clear()
+        self._since = time.monotonic()
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """See `selectors.BaseSelector.select`."""
+        found = super().select(timeout)
+        if not (self.resting and found) or timeout == 0 or self.called.is_set():
+            return found
+        self.called.wait(min(_SHARE * (time.monotonic() - self._since), _LONGEST))
+        return super().select(0)
 
 
 class _NetworkLoop(asyncio.SelectorEventLoop):
@@ -45,7 +79,8 @@ class Background:
     """The loop. Begin work with `start`, or wait for it with `run`."""
 
     def __init__(self) -> None:
-        self.loop: asyncio.AbstractEventLoop = _NetworkLoop()
+        self._selector = _RestingSelector()
+        self.loop: asyncio.AbstractEventLoop = _NetworkLoop(self._selector)
         self.loop.set_exception_handler(_without_poller)
         self._calls: list[Callable[[], object]] = []
         self._calls_lock = threading.Lock()
@@ -67,7 +102,20 @@ class Background:
             self._calls.append(function)
             asleep = len(self._calls) == 1
         if asleep and not self.loop.is_closed():
+            self._selector.called.set()
             self.loop.call_soon_threadsafe(self._call)
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """Inside, messages are taken in groups, for servers of many clients. Each may wait for 20 ms.
+
+        It waits for a tenth of the time at most that has passed since something was last sent.
+        """
+        self._selector.resting += 1
+        try:
+            yield
+        finally:
+            self._selector.resting -= 1
 
     def end(self) -> None:
         """Stop the loop, at the end of the process."""
@@ -75,6 +123,7 @@ class Background:
         self._thread.join(5)
 
     def _call(self) -> None:
+        self._selector.answered()
         with self._calls_lock:
             calls, self._calls = self._calls, []
         for call in calls:

@@ -16,6 +16,8 @@ _BOTH = [
     ("grpc.keepalive_timeout_ms", _PING // 2),
     ("grpc.http2.max_frame_size", 4 << 20),
     ("grpc.http2.lookahead_bytes", 4 << 20),
+    # Windows are as large as they need to be: to probe each connection costs the other end a ping a message.
+    ("grpc.http2.bdp_probe", 0),
 ]
 
 
@@ -47,6 +49,4 @@ def server_options(limits: Limits, streams: int = 4, *, pieces: bool = True) -> 
         ("grpc.http2.min_ping_interval_without_data_ms", 5000),
         ("grpc.http2.max_ping_strikes", 0),
         ("grpc.so_reuseport", 0),
-        # Windows are as large as they need to be: to probe each connection costs a ping for each message.
-        ("grpc.http2.bdp_probe", 0),
     ]

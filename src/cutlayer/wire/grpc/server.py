@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from cutlayer.wire.grpc.health import add_health
 from cutlayer.wire.grpc.options import server_options
 from cutlayer.wire.grpc.service import Service
 from cutlayer.wire.grpc.transport import GrpcTransport
+from cutlayer.wire.grpc.waiting import MANY
 from cutlayer.wire.limits import Limits
 from cutlayer.wire.messages.protobuf import TRAINING
 from cutlayer.wire.metrics import Metrics
@@ -64,7 +65,8 @@ def running(
     connections = Connections(listening.limits)
     server = background().run(_start(transport, listening, settings, handlers, confirms, connections))
     try:
-        yield
+        with background().resting() if transport.clients >= MANY else nullcontext():
+            yield
         code, reason = "DONE", "the run is complete"
     except KeyboardInterrupt:
         reason = "the server was stopped; it can be started again with --resume"

@@ -28,7 +28,7 @@ _DESCRIPTORS = Path("/proc/self/fd")
 _EVERY = 0.05
 # How much longer the pause is than a count of descriptors, up to so many seconds; and after how many seconds
 # known connections are looked at again.
-_LISTING, _LONGEST, _AGAIN = 40, 0.2, 1.0
+_COUNTING, _LONGEST, _AGAIN = 40, 0.2, 1.0
 #: Files that the process needs for other things than connections.
 _RESERVED = 256
 
@@ -70,16 +70,17 @@ class Connections:
 
     async def _watch(self) -> None:
         while True:
-            began, listed = time.monotonic(), 0.0
+            began, counted = time.monotonic(), 0.0
             with suppress(OSError):  # no descriptor is free to look with; the next look may have one
-                descriptors = os.listdir(_DESCRIPTORS)  # noqa: PTH208, ten times faster
-                listed = time.monotonic() - began
-                if self._suspicious(len(descriptors), began):
-                    closed = await asyncio.to_thread(self._look, [int(name) for name in descriptors])
+                number = _open_descriptors()
+                counted = time.monotonic() - began
+                if self._suspicious(number, began):
+                    closed = await asyncio.to_thread(self._look, _descriptors())
                     if closed:
                         log.event("connections-closed", "warning", number=closed)
             # However many there are, it takes a third of one processor at most; a fortieth if all are known.
-            await asyncio.sleep(max(_EVERY, 2 * (time.monotonic() - began), min(_LISTING * listed, _LONGEST)))
+            spent = time.monotonic() - began
+            await asyncio.sleep(max(_EVERY, 2 * spent, min(_COUNTING * counted, _LONGEST)))
 
     def _suspicious(self, descriptors: int, now: float) -> bool:
         """Whether there may be too many connections of unknown peers."""
@@ -141,6 +142,16 @@ class Connections:
                 copy.shutdown(socket.SHUT_RDWR)
                 return True
         return False
+
+
+def _open_descriptors() -> int:
+    """How many files this process has open. Linux says so since 6.2; before that they are listed."""
+    return os.stat(_DESCRIPTORS).st_size or len(_descriptors())  # noqa: PTH116, less work, twenty times a second
+
+
+def _descriptors() -> list[int]:
+    """The open files of this process."""
+    return [int(name) for name in os.listdir(_DESCRIPTORS)]  # noqa: PTH208, ten times faster
 
 
 def _oldest_of_most(hosts: dict[str, list[tuple[int, int]]], number: int) -> list[int]:
