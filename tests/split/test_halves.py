@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from cutlayer import cut
+from cutlayer.errors import ModelError
 from cutlayer.split.client import ClientHalf, ClientModel
 from cutlayer.split.server import ServerHalf
 from cutlayer.split.weights import add_weighted, assign, flatten, mean_weights, unflatten
@@ -29,6 +30,14 @@ def model() -> nn.Sequential:
 def batch(seed: int, n: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
     g = torch.Generator().manual_seed(seed)
     return torch.randn(n, 6, generator=g), torch.randint(3, (n,), generator=g)
+
+
+def test_a_server_whose_layers_do_not_fit_says_so_unless_a_peer_may_be_to_blame() -> None:
+    smashed, targets = torch.randn(5, 8), torch.zeros(5, dtype=torch.int64)
+    for guarded, error in ((False, ModelError), (True, RuntimeError)):
+        half = ServerHalf(nn.Linear(9, 3), sgd, Classification(3), guarded=guarded)
+        with pytest.raises(error, match="cannot be multiplied" if guarded else r"smashed data \[5, 8\] \("):
+            half.train(smashed, targets)
 
 
 def test_shares() -> None:

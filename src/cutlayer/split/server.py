@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from cutlayer.errors import NonFiniteError
+from cutlayer.errors import ModelError, NonFiniteError
 from cutlayer.seeding import undisturbed
 from cutlayer.split.client import MakeOptimizer
 from cutlayer.split.tensors import (
@@ -16,6 +16,7 @@ from cutlayer.split.tensors import (
     all_finite,
     apply,
     as_float32,
+    blames_shapes,
     concatenate,
     divide_batch,
     divided,
@@ -153,8 +154,19 @@ class ServerHalf:
 
     def run(self, smashed: Tensors) -> Any:
         """The part's outputs, computed in the precision of the run; they are float32."""
-        with undisturbed(), self.rule.autocast(self.device):
-            found = self.part(smashed)
+        try:
+            with undisturbed(), self.rule.autocast(self.device):
+                found = self.part(smashed)
+        except RuntimeError as error:
+            said = str(error).strip().partition("\n")[0]
+            # Of parties that are not trusted, whoever judges their batches must see what happened.
+            if self.guarded or type(error) is not RuntimeError or not blames_shapes(said):
+                raise
+            forms = ", ".join(str(list(x.shape)) for x in tensors_of(smashed))
+            raise ModelError(
+                f"the server's half fails on smashed data {forms} ({said}); its layers must take what those "
+                "before the cut give"
+            ) from error
         return as_float32(found)
 
     def discard(self) -> None:

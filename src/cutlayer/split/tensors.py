@@ -41,13 +41,18 @@ def _unfit(inputs: Inputs, said: str) -> str | None:
     if "dtype" in said and wrong:
         kind = str(wrong[0]).removeprefix("torch.")
         return f"inputs are {kind}, which the model does not take ({said}); give them as float32: x.float()"
-    if not re.search(r"shape|channels|dimension|size of tensor", said):
+    if not blames_shapes(said):
         return None
     forms = ", ".join(str(list(x.shape)) for x in tensors)
     return (
         f"the model fails on a batch of inputs {forms} ({said}); give data of the shape that its layers "
         "expect, or change the layers"
     )
+
+
+def blames_shapes(said: str) -> bool:
+    """Whether an error of PyTorch is about shapes that do not fit a layer."""
+    return re.search(r"shape|channels|dimension|size of tensor", said) is not None
 
 
 def apply_to_inputs(f: Callable[[Tensor], Tensor], inputs: Inputs) -> Inputs:
