@@ -32,6 +32,7 @@ ScaleOption = Annotated[
         "--scale",
         help="smoke: seconds; laptop: real images, minutes a run; proxy: two minutes a run, for many seeds; "
         "testbed: trained to the end, half an hour a run; paper: for a GPU",
+        metavar="SCALE",
     ),
 ]
 Cuts = Annotated[str, Flag("--cuts", help="which cuts, as shallow,deep", metavar="A,B")]
