@@ -110,6 +110,16 @@ def test_wrong_messages_are_refused_and_change_nothing(name: str) -> None:
         server.decode(client.encode(later, others), others)  # it was made for a client that knows more
 
 
+def test_what_is_not_finite_is_not_remembered() -> None:
+    memory, some = SampleMemory(SAMPLES, SHAPE), torch.tensor([3, 4])
+    for bad in (float("nan"), float("inf")):
+        activations = torch.zeros(2, *SHAPE)
+        activations[1, 0, 0, 0] = bad
+        with pytest.raises(FrameError, match="NaN or infinite"):
+            memory.store(some, activations)
+    assert not memory.known(some).any()
+
+
 def test_samples_are_named_once_and_exist() -> None:
     memory = SampleMemory(5, (2,))
     for wrong in ([1, 1], [5], [-1], [[0]]):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from cutlayer.codecs.entropy.layout import malformed
 from cutlayer.errors import InputError
 
 
@@ -33,8 +34,10 @@ class SampleMemory:
         return self._last[indices].float()
 
     def store(self, indices: Tensor, activations: Tensor) -> None:
-        """Remember activations."""
+        """Remember activations. FrameError if one is NaN or infinite: it would spoil all later visits."""
         self._check(indices)
+        if not torch.isfinite(activations).all():
+            raise malformed("an activation is NaN or infinite")
         self._last[indices] = activations.clamp(-self._most, self._most).to(self._last.dtype)
         self._known[indices] = True
 
