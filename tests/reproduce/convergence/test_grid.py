@@ -179,10 +179,11 @@ def test_further_policies_are_paired_with_none_and_labelled(tmp_path: Path) -> N
     assert all(len(row.control) == 1 for row in group)
 
 
-def test_the_testbed_has_further_tasks_that_are_trained_only_when_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("scale", ["proxy", "testbed"])
+def test_the_testbed_has_further_tasks_that_are_trained_only_when_named(tmp_path: Path, scale: str) -> None:
     chosen = choose(policies(), ["none"])
     ((usual,), named) = (
-        grid("testbed", tmp_path, chosen, cuts=["medium"], tasks=tasks)
+        grid(scale, tmp_path, chosen, cuts=["medium"], tasks=tasks)
         for tasks in ((), ("airbench-cifar10-dirichlet", "airbench-tiny-imagenet-50"))
     )
     assert usual.directory.name == "medium-none-s0"

@@ -53,8 +53,8 @@ Tasks = Annotated[
     str,
     Flag(
         "--tasks",
-        help="which models and data, as vgg19-cifar10; at scale testbed airbench-cifar10, the default, "
-        "airbench-cifar10-dirichlet and airbench-tiny-imagenet-50",
+        help="which models and data, as vgg19-cifar10; at scales proxy and testbed airbench-cifar10, the "
+        "default, airbench-cifar10-dirichlet and airbench-tiny-imagenet-50",
         metavar="A,B",
     ),
 ]

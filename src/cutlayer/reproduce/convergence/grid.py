@@ -67,7 +67,19 @@ class Task:
     """Whether it is trained where no tasks are named."""
 
 
-_TESTBED = "testbed/airbench-cifar10"
+def _airbench(overrides: Mapping[str, Mapping[str, Any]], checkpoint_every: int) -> tuple[Task, ...]:
+    """All images of CIFAR-10, and the data sets that are trained only when they are named."""
+    recipe = "testbed/airbench-cifar10"
+    # Clients with few images of most classes.
+    dirichlet = {"data": {"partition": "dirichlet:alpha=0.3"}}
+    # Half as many images, of fifty classes.
+    tiny = {"data": {"source": "parquet:tiny-imagenet-50", "size": 32}}
+    return (
+        Task("airbench-cifar10", recipe, overrides, checkpoint_every),
+        Task("airbench-cifar10-dirichlet", recipe, {**overrides, **dirichlet}, checkpoint_every, False),
+        Task("airbench-tiny-imagenet-50", recipe, {**overrides, **tiny}, checkpoint_every, False),
+    )
+
 
 TASKS: dict[str, tuple[Task, ...]] = {
     "smoke": (
@@ -88,30 +100,9 @@ TASKS: dict[str, tuple[Task, ...]] = {
         ),
     ),
     # All images, two minutes a run: what a policy costs shows with many seeds, not with one.
-    "proxy": (
-        Task(
-            "airbench-cifar10",
-            _TESTBED,
-            {"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}},
-            100,
-        ),
-    ),
-    # Trained to the end: all images, and a model and a schedule that are made for it.
-    "testbed": (
-        Task("airbench-cifar10", _TESTBED, {}, 50),
-        # Clients with few images of most classes.
-        Task(
-            "airbench-cifar10-dirichlet", _TESTBED, {"data": {"partition": "dirichlet:alpha=0.3"}}, 50, False
-        ),
-        # Half as many images, of fifty classes.
-        Task(
-            "airbench-tiny-imagenet-50",
-            _TESTBED,
-            {"data": {"source": "parquet:tiny-imagenet-50", "size": 32}},
-            50,
-            False,
-        ),
-    ),
+    "proxy": _airbench({"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}}, 100),
+    # Trained to the end: a model and a schedule that are made for it.
+    "testbed": _airbench({}, 50),
     "paper": tuple(
         Task(name, f"paper/{name}", {}, 500)
         for name in ("vgg19-cifar10", "resnet18-cifar100", "resnet34-imagenet")
