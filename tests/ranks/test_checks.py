@@ -17,7 +17,11 @@ def check(*settings: str, world: int = 2, policy: Policy | None = None, **how: b
 @pytest.mark.parametrize(
     ("settings", "how", "told"),
     [
-        (["train.clients=3"], {"world": 4}, "4 ranks, but 3 clients: each rank needs one at least"),
+        (
+            ["train.clients=3"],
+            {"world": 4},
+            "4 ranks, but train.clients = 3: each rank needs a client at least",
+        ),
         (["train.mode=sequential"], {}, "sequential updates the server's half after every client"),
         (["train.mode=relay"], {}, "relay updates the server's half after every client"),
         (["train.mode=async"], {}, "use parallel or u-shaped, or one process"),

@@ -24,8 +24,8 @@ def check_settings(config: Config, world: int, policy: Policy, *, aggregator: bo
     problems = []
     if world > train.clients:
         problems.append(
-            f"{world} ranks, but {train.clients} clients: each rank needs one at least; start torchrun with "
-            f"--nproc-per-node {train.clients} at most, in all"
+            f"{world} ranks, but train.clients = {train.clients}: each rank needs a client at least; start "
+            f"torchrun with {train.clients} ranks at most, in all"
         )
     if train.mode not in ("parallel", "u-shaped"):
         problems.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -110,6 +111,18 @@ def test_nobody_can_send_a_token_on_to_a_host_of_their_choice(
     event = last_word(sending_on, security)
     assert isinstance(event.content, CredentialError)
     assert "sends this client on to train.example.org:7000" in str(event.content)
+
+
+def test_who_is_sent_to_an_address_of_the_past_hears_who_sent_it() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        stale = f"127.0.0.1:{nobody.getsockname()[1]}"
+        for address in farewells("MOVED", stale):
+            event = last_word(address)
+    assert event.kind == "lost"
+    assert isinstance(event.content, NetworkError)
+    assert f"{stale}: nobody listens there" in str(event.content)
+    assert f"({address} sends this client there, as its server's --advertise says)" in str(event.content)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from typing import Any
 import grpc
 
 from cutlayer.errors import CutlayerError, MessageError, NetworkError, UnreachableError
-from cutlayer.wire.grpc.client.connection_errors import explain
+from cutlayer.wire.grpc.client.connection_errors import blame, explain
 from cutlayer.wire.grpc.client.stream import BrokenError, greet, last_word, prepare, said
 from cutlayer.wire.grpc.event_loop import background
 from cutlayer.wire.grpc.options import client_options
@@ -176,7 +176,7 @@ class Connection:
             if self._over:
                 continue
             # Where it was sent may be an address of the past. Whoever it was told to call knows better.
-            self._target = self.address
+            error, self._target = blame(error, self._target, self.address), self.address
             well = time.monotonic() - self._well
             if well > self._retry:
                 return self.events.put(Event("lost", error))

@@ -33,3 +33,10 @@ def explain(
         found = diagnose(address, security, timeout)
         return found or UnreachableError(f"{address}: the connection was lost ({details}); try again")
     return UnreachableError(f"{address}: {code.name.lower().replace('_', ' ')}: {details}")
+
+
+def blame(error: CutlayerError, target: str, address: str) -> CutlayerError:
+    """The error, with who sent this client to `target`, if that is not the address that it calls itself."""
+    if target == address:
+        return error
+    return UnreachableError(f"{error} ({address} sends this client there, as its server's --advertise says)")
