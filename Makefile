@@ -52,7 +52,7 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(BIN)/pytest -n 2 -rs
+	$(BIN)/pytest -n 3 --dist worksteal -rs
 
 fuzz: install  ## a million damaged frames under AddressSanitizer and UBSan, 20,000 lying peers
 	$(BIN)/python tests/fuzz/sanitized.py --frames 1000000

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cutlayer.reproduce.policies import ALL_THIRTIETH, HUNDREDTH, Policy
+from cutlayer.reproduce.policies import ALL_THIRTIETH, HUNDREDTH, OURS, Policy
 
 #: Smashed data at other rates than those of the usual rows.
 FRONTIER = tuple(
     Policy(f"EMS({bits})", f"ems:bpe={bits}", name=f"ems-{bits}") for bits in (0.1, 0.2, 0.5, 2.0)
 )
 
-#: The rows of least traffic, with clients that commit to what their codec can say.
+#: The rows of least traffic and the rates above, with clients that commit to what their codec can say.
 COMMITTED = tuple(
-    replace(row, label=f"{row.label}, committed", commitment=0.01, name=name)
-    for row, name in ((HUNDREDTH, "ems-100x-committed"), (ALL_THIRTIETH, "all-30x-committed"))
+    replace(row, label=f"{row.label}, committed", commitment=0.01, name=f"{name}-committed")
+    for row, name in (
+        (HUNDREDTH, "ems-100x"),
+        (ALL_THIRTIETH, "all-30x"),
+        (OURS, "ems"),
+        *((row, row.name) for row in FRONTIER),
+    )
 )
 
 #: Other published methods and controls: docs/codecs/rivals.md. Those whose rate can be chosen are at about a

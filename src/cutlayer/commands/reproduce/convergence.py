@@ -43,8 +43,8 @@ Policies = Annotated[
         help="none, qu, sp, ms, ms-nearest, rt, ems, ems-rising, ems-all, none-longer, ems-1-longer, "
         "ems-longer, ems-all-longer or an installed codec; at scales proxy and testbed none, ems-100x, "
         "all-30x, ems, ms-nearest, qu, sp; by default all of them. Only if named: ems-0.1, ems-0.2, ems-0.5, "
-        "ems-2.0; ems-100x-committed, all-30x-committed; splitfc, fedlite, slacc, c3sl, uq, sp-coded, aqsgd, "
-        "splitcom, ...; sync-20, down-1, ... (see the page on convergence)",
+        "ems-2.0; ems-100x-committed, all-30x-committed, ...; splitfc, fedlite, slacc, c3sl, uq, sp-coded, "
+        "aqsgd, splitcom, ...; sync-20, down-1, ... (see the page on convergence)",
         metavar="A,B",
     ),
 ]
