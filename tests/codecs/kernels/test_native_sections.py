@@ -1,9 +1,14 @@
 """Whole sections of `ems` in one compiled call: the bytes of the reference, from every instruction set."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
 import cutlayer
+from cutlayer.codecs.entropy.section_shape import SectionShape
+from cutlayer.codecs.entropy.trial_rows import trial_rows
 from cutlayer.codecs.kernels import dispatch as kernels
 
 pytestmark = pytest.mark.skipif("native" not in kernels.available(), reason="no compiled kernels were built")
@@ -68,3 +73,19 @@ def test_one_call_gives_the_bytes_of_the_reference(spec: str, shape: tuple[int, 
     with kernels.using("native"):
         assert codec.encode(x) == expected
         assert torch.equal(cutlayer.decode(expected), decoded)
+
+
+def test_positions_of_trial_rows_outlive_the_cache_that_made_them() -> None:
+    """Who encodes batches of many sizes drops the oldest from the cache: their positions are still read."""
+    x = torch.randn(16, 32, 32, 32, generator=torch.Generator().manual_seed(0)).relu_()
+    shape = SectionShape(x.numel(), 32, 32, 32)
+    codec = cutlayer.codec("ems:bpe=1.0")
+    frame = codec.encode(x)
+    positions = trial_rows(shape).where
+    assert positions is not None, "so large a section is tried on a part"
+    alive = weakref.ref(positions)
+    del positions
+    trial_rows.cache_clear()
+    gc.collect()
+    assert alive() is not None
+    assert codec.encode(x) == frame

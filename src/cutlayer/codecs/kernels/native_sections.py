@@ -10,7 +10,7 @@ from cutlayer.codecs.entropy.frequency_tables import COST
 from cutlayer.codecs.entropy.plain.payload import Payload
 from cutlayer.codecs.entropy.plain.section import PlainTarget
 from cutlayer.codecs.entropy.section_shape import SectionShape
-from cutlayer.codecs.entropy.trial_rows import trial_rows
+from cutlayer.codecs.entropy.trial_rows import TrialRows, trial_rows
 from cutlayer.codecs.kernels import threads
 from cutlayer.codecs.kernels.native_memory import address
 from cutlayer.codecs.tensors import Tensor
@@ -25,10 +25,10 @@ def _sizes(shape: SectionShape) -> list[int]:
 
 
 @lru_cache(maxsize=256)
-def _trial(shape: SectionShape) -> tuple[list[int], int]:
-    """The trial rows as sizes, and the address of their positions, which the cache keeps alive."""
+def _kept_trial(shape: SectionShape) -> tuple[list[int], int, TrialRows]:
+    """The trial rows as sizes, and the address of their positions, with what keeps these alive."""
     rows = trial_rows(shape)
-    return [*_sizes(rows.shape), *rows.rows], 0 if rows.where is None else address(rows.where)
+    return [*_sizes(rows.shape), *rows.rows], 0 if rows.where is None else address(rows.where), rows
 
 
 def ems_encode_sections(
@@ -37,7 +37,8 @@ def ems_encode_sections(
     """See `codecs.reference`."""
     budget = _NO_BUDGET if target.budget is None else max(0, target.budget)
     wanted = (budget, target.error, target.step, target.levels, _ROUNDINGS[target.rounding])
-    how = (rows.start, rows.stop, _sizes(shape), *_trial(shape), values, signed, address(COST))
+    sizes, where, _kept = _kept_trial(shape)
+    how = (rows.start, rows.stop, _sizes(shape), sizes, where, values, signed, address(COST))
     found: tuple[bytes, int] | None = _n.ems_encode_sections(address(x), top, *how, *wanted, threads.number())
     return found
 
@@ -47,7 +48,8 @@ def ems_encode_dct(
 ) -> tuple[bytes, int] | None:
     """See `codecs.reference`."""
     wanted = (_NO_BUDGET if budget is None else max(0, budget), error)
-    how = (_sizes(shape), *_trial(coefficient_shape(shape)), values, address(COST))
+    sizes, where, _kept = _kept_trial(coefficient_shape(shape))
+    how = (_sizes(shape), sizes, where, values, address(COST))
     found: tuple[bytes, int] | None = _n.ems_encode_dct(address(x), *how, *wanted, threads.number())
     return found
 
