@@ -72,13 +72,26 @@ def test_neighbours_with_little_in_common_need_no_preview() -> None:
     assert ways.asked == [(PLAIN, SHAPE.d, BUDGET)]
 
 
+@pytest.mark.parametrize(("bits", "tried"), [(0.5, {PLAIN, TRANSFORMED}), (2.0, {PLAIN})])
+def test_behind_a_relu_a_high_rate_needs_no_preview(bits: float, tried: set[bytes]) -> None:
+    shape, budget = SHAPE, int(bits * SHAPE.d / 8)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((shape.samples, shape.channels, shape.height, shape.width)).astype(np.float32)
+    for axis in (2, 3):  # neighbours have half in common
+        x = x + np.roll(x, 1, axis) + np.roll(x, 2, axis)
+    signed, relu = Ways(1.0, 2.0), Ways(1.0, 2.0)
+    signed.encode(shape, budget, x.ravel())
+    relu.encode(shape, budget, np.maximum(x, 0).ravel())
+    assert {way for way, _, _ in signed.asked} == {PLAIN, TRANSFORMED}
+    assert {way for way, _, _ in relu.asked} == tried
+
+
 def test_the_coding_gain_is_that_of_the_correlations() -> None:
-    shape = SectionShape(64 * 4096, 1, 64, 64)
-    x = np.random.default_rng(0).standard_normal((64, 64, 64)).astype(np.float32)
+    x = np.random.default_rng(0).standard_normal((64, 1, 64, 64))
     for column in range(1, 64):
-        x[:, :, column] = 0.8 * x[:, :, column - 1] + 0.6 * x[:, :, column]
-    assert coding_gain(x.ravel(), shape) == pytest.approx(1 / (1 - 0.8**2), rel=0.1)
-    assert coding_gain(np.zeros(shape.d, np.float32), shape) == 1.0
+        x[..., column] = 0.8 * x[..., column - 1] + 0.6 * x[..., column]
+    assert coding_gain(x) == pytest.approx(1 / (1 - 0.8**2), rel=0.1)
+    assert coding_gain(np.zeros_like(x)) == 1.0
 
 
 def test_previews_are_small_and_get_their_share_of_the_bytes() -> None:
