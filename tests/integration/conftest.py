@@ -148,11 +148,11 @@ class Cluster:
         test is about to disturb it. Let a fast one take its place for the rest."""
         return self.join(client, "--link", "1gbit,50ms")
 
-    def train(self, *settings: str, out: str = "loop") -> Path:
+    def train(self, *settings: str, out: str = "loop", patience: float = PATIENCE) -> Path:
         """The same run in one process, for comparison."""
         sets = [part for setting in (*SETTINGS, *settings) for part in ("--set", setting)]
         process = self.nursery.start("train", *sets, "--out", out, "--threads", "1", cwd=self.folder)
-        assert process.wait() == 0, process.text
+        assert process.wait(patience) == 0, process.text
         return self.folder / out
 
     def records(self, out: str = "net") -> list[dict[str, Any]]:

@@ -98,6 +98,6 @@ def test_chaos(cluster, network, proxy_class, policy: str) -> None:
     assert len([r for r in cluster.records() if r["kind"] == "epoch"]) == epochs
     if policy == "wait":
         assert steps[-1] == len(steps)
-        loop = cluster.train(*settings)
+        loop = cluster.train(*settings, patience=calm)
         assert network.plain(cluster.folder / "net") == network.plain(loop)
         network.same_weights(loop, cluster.folder / "net")

@@ -280,11 +280,10 @@ def test_the_plot_of_policies_has_a_point_and_an_interval_each(tmp_path: Path) -
     for seed, base in enumerate((60, 65, 70, 63)):
         write_run(tmp_path, "none", [50, base], seed)
         write_run(tmp_path, "ms", [50, base - 0.1 + 0.02 * seed], seed)
-    write_run(tmp_path, "qu", [50, 64], 0)
     found = convergence.findings(tmp_path)
     plot = next(plot for plot in found.plots if plot.id == "policies-shallow")
-    none, qu, ms = plot.series
-    assert (plot.kind, none.name, qu.name, ms.name) == ("scatter", "none", "QU(3)", "MS(0.99, 2)")
+    none, ms = plot.series
+    assert (plot.kind, none.name, ms.name) == ("scatter", "none", "MS(0.99, 2)")
     assert (list(none.x), list(none.y), none.low) == ([2 * 5200e-9], [64.5], [None])
     told = next(row for row in rows(found.tables[0]) if row["policy"] == "MS(0.99, 2)")
     assert list(ms.y) == pytest.approx([64.5 - 0.07])
@@ -292,5 +291,18 @@ def test_the_plot_of_policies_has_a_point_and_an_interval_each(tmp_path: Path) -
     assert ms.high is not None
     ends = [float(str(told[end])) for end in ("low", "high")]
     assert [*ms.low, *ms.high] == pytest.approx([64.5 + end for end in ends])
-    assert list(qu.y) == [64], "with seed 0 alone"
     assert "whisker" in draw([plot])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "drawn"), [(2, {"none", "MS(0.99, 2)", "QU(3)"}), (3, {"none", "MS(0.99, 2)"})]
+)
+def test_a_policy_with_few_pairs_is_drawn_only_if_all_have_few(
+    tmp_path: Path, seeds: int, drawn: set[str]
+) -> None:
+    for seed in range(seeds):
+        write_run(tmp_path, "none", [50, 60 + seed], seed)
+        write_run(tmp_path, "ms", [50, 59 + seed * 1.1], seed)
+    write_run(tmp_path, "qu", [50, 64], 0)
+    plot = next(plot for plot in convergence.findings(tmp_path).plots if plot.id == "policies-shallow")
+    assert {series.name for series in plot.series} == drawn

@@ -10,6 +10,8 @@ from cutlayer.reproduce.convergence.curves import mean
 from cutlayer.reproduce.convergence.rows import Row
 from cutlayer.reproduce.results import Axis, Plot, Series
 
+_MANY_PAIRS = 3
+
 
 def policies_plot(
     id_: str, title: str, rows: Sequence[Row], compared: Mapping[str, PairedComparison | None]
@@ -17,11 +19,15 @@ def policies_plot(
     """A point a policy, means over seeds. Its whisker is the 95 % interval of the difference to none.
 
     The interval is put at the accuracy that none has with the same seeds. Without pairs, or with too few for
-    an interval, there is no whisker.
+    an interval, there is no whisker. Where some policies have three pairs or more, those with fewer are left
+    out: dozens of points would hide the ones that say something.
     """
+    well = {label for label, found in compared.items() if found is not None and found.pairs >= _MANY_PAIRS}
     series = []
     for row in rows:
         if len(row.ended) < len(row.runs) or not row.ended:
+            continue
+        if well and compared[row.first.label] is not None and row.first.label not in well:
             continue
         found, label = compared[row.first.label], row.first.label
         low = high = None
