@@ -62,6 +62,12 @@ def test_side_by_side_they_share_the_axis_and_the_legend(result: Result) -> None
     assert "prefers-color-scheme:dark" in root.findtext(f"{SVG}style", "")
 
 
+def test_only_a_title_that_is_too_long_is_set_narrower(result: Result) -> None:
+    short, long = (draw([replace(result.plots[0], title="x" * letters)]) for letters in (20, 200))
+    assert "textLength" not in short
+    assert 'lengthAdjust="spacingAndGlyphs"' in long
+
+
 def test_hostile_names_stay_text(hostile: Result) -> None:
     for plot in hostile.plots:
         tags = {element.tag for element in parsed(draw([plot], alone=True)).iter()}

@@ -15,7 +15,7 @@ from cutlayer.report.palette import MARKERS, Palette, colours, escape, plot_css
 from cutlayer.reproduce.results import Plot, Series
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 20, 34, 46
-_LETTER = 6.5
+_LETTER, _TITLE_LETTER = 6.5, 7.4
 """About the width of a letter: enough to place legends, as nothing here can measure text."""
 
 
@@ -99,7 +99,10 @@ def _panel(panel: Panel, palette: Palette) -> Iterator[str]:
     plot = panel.plot
     left, right = panel.x + _LEFT, panel.x + panel.width - _RIGHT
     top, bottom = _TOP, panel.height - _BOTTOM
-    yield f'<text class="title" x="{left:g}" y="20">{escape(plot.title)}</text>'
+    # A title that is too long for its panel is set narrower.
+    fitted = f' textLength="{right - left:g}" lengthAdjust="spacingAndGlyphs"'
+    narrow = fitted if len(plot.title) * _TITLE_LETTER > right - left else ""
+    yield f'<text class="title" x="{left:g}" y="20"{narrow}>{escape(plot.title)}</text>'
     for tick in panel.ys.ticks:
         y = panel.down(tick)
         yield f'<path class="grid" d="M{left:g} {y:.1f}H{right:g}"/>'
