@@ -12,7 +12,8 @@ from typing import Any
 import grpc
 import pytest
 
-from cutlayer.errors import CredentialError, NetworkError
+from cutlayer.errors import CredentialError, CutlayerError, NetworkError, UnreachableError
+from cutlayer.wire.grpc.client.connection_errors import blame
 from cutlayer.wire.grpc.connection import Connection
 from cutlayer.wire.messages.envelope import DOWN, seal, to_bytes
 from cutlayer.wire.messages.protobuf import LISTENING, TRAINING, message_class
@@ -123,6 +124,11 @@ def test_who_is_sent_to_an_address_of_the_past_hears_who_sent_it() -> None:
     assert isinstance(event.content, NetworkError)
     assert f"{stale}: nobody listens there" in str(event.content)
     assert f"({address} sends this client there, as its server's --advertise says)" in str(event.content)
+
+
+@pytest.mark.parametrize("kind", [CredentialError, NetworkError, UnreachableError])
+def test_who_sent_a_client_on_does_not_change_what_went_wrong(kind: type[CutlayerError]) -> None:
+    assert type(blame(kind("no"), "b:1", "a:1")) is kind
 
 
 @pytest.mark.parametrize(

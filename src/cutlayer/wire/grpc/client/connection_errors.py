@@ -39,4 +39,4 @@ def blame(error: CutlayerError, target: str, address: str) -> CutlayerError:
     """The error, with who sent this client to `target`, if that is not the address that it calls itself."""
     if target == address:
         return error
-    return UnreachableError(f"{error} ({address} sends this client there, as its server's --advertise says)")
+    return type(error)(f"{error} ({address} sends this client there, as its server's --advertise says)")
