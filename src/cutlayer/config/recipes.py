@@ -94,19 +94,19 @@ _LAPTOP: dict[str, Settings] = {
 # A small model that is made to be trained to the end on two CPU cores, with all images.
 _TESTBED: dict[str, Settings] = {
     "airbench-cifar10": {
-        "model": {"name": "airbench-bf16", "width": 48, "layout": "channels_last"},
+        "model": {"name": "airbench-bf16", "width": 64, "layout": "channels_last"},
         "data": {"source": "cifar10", "partition": "even", "augment": "shift-flip"},
         "task": {"label_smoothing": 0.2},
         "train": _PAPER_TRAIN
         | {
             "server_batching": "fused",
-            "epochs": 8,
+            "epochs": 14,
             "batch_size": 50,
             "lr": 0.5,
             "nesterov": True,
             "weight_decay": 1e-3,
             "schedule": "linear",
-            "warmup_epochs": 2,
+            "warmup_epochs": 3,
         },
     },
 }
