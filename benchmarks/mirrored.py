@@ -17,7 +17,7 @@ import safetensors.torch
 import torch
 
 from cutlayer.codecs import decode
-from cutlayer.data import load
+from cutlayer.data import Dataset, load
 from cutlayer.models import ANY_MODEL
 from cutlayer.protocol.build import prepare_model
 from cutlayer.protocol.run_codecs import codec_of
@@ -37,8 +37,8 @@ def accuracies(directory: Path, root: str) -> dict[str, Any]:
     client, server = (part.eval() for part in parts)
     codec, preprocess = codec_of(config.codec.up).deterministic(), about.preprocess().test
     test = load(config.data.source, "test", root=root, size=config.data.size)
-    if test.labels is None:
-        raise SystemExit(f"{directory}: its data have no classes")
+    if not isinstance(test, Dataset):
+        raise SystemExit(f"{directory}: images that are read as needed are not supported")
     once = twice = 0
     for first in range(0, len(test), config.train.evaluate_batch):
         span = slice(first, first + config.train.evaluate_batch)
