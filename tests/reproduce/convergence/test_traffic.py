@@ -211,6 +211,14 @@ def test_the_same_run_twice_is_refused(tmp_path: Path) -> None:
         read_curves(tmp_path)
 
 
+def test_a_run_without_a_link_is_refused(tmp_path: Path) -> None:
+    write_run(tmp_path, "none", [50, 60], name="mine")
+    config = tmp_path / "convergence/runs/mine/config.toml"
+    config.write_text(config.read_text().replace('"100mbit"', '"none"'))
+    with pytest.raises(RecordError, match=r"mine: has no link.spec"):
+        read_curves(tmp_path)
+
+
 def test_a_seed_that_diverged_is_not_left_out_of_the_verdict(tmp_path: Path) -> None:
     for seed in (0, 1, 2, 3):
         write_run(tmp_path, "none", [50, 70], seed)

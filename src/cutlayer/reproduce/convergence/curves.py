@@ -22,7 +22,7 @@ from cutlayer.reproduce.further_policies import FURTHER
 from cutlayer.reproduce.policies import Policy, labels, sent
 from cutlayer.training import records
 from cutlayer.training.load_run import settings
-from cutlayer.wire.link.model import parse_links
+from cutlayer.wire.link.model import Link, parse_links
 
 _LABELS = labels(FURTHER)
 BASELINE = "none"
@@ -157,7 +157,7 @@ def read_curve(directory: Path) -> Curve | None:
         epochs=config.train.epochs,
         schedule=_schedule(config.train),
         recipe=_recipe(config),
-        points=tuple(_points(epochs, config)),
+        points=tuple(_points(epochs, _link(directory, config), config.train.clients)),
         clients=config.train.clients,
         equal_parts=config.data.partition == "even",
         diverged=diverged,
@@ -229,8 +229,17 @@ def mean(curves: Sequence[Curve]) -> Curve:
     return replace(curves[0], seeds=seeds, points=points, diverged=diverged)
 
 
-def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Point]:
-    link = parse_links(config.link.spec)[0]
+def _link(directory: Path, config: Config) -> Link:
+    links = parse_links(config.link.spec)
+    if not links:
+        raise RecordError(
+            f"{directory}: has no link.spec, so it is no run of this experiment, which counts seconds of "
+            "transfer; move it elsewhere"
+        )
+    return links[0]
+
+
+def _points(epochs: Sequence[dict[str, object]], link: Link, clients: int) -> Iterable[Point]:
     smashed = raw = up = down = saved = 0.0
     for record in epochs:
         sent, plain = dict(record["bytes"]), dict(record["raw_bytes"])  # type: ignore[call-overload]
@@ -240,7 +249,7 @@ def _points(epochs: Sequence[dict[str, object]], config: Config) -> Iterable[Poi
         down += sent["down"]
         saved += sum(plain[kind] - sent.get(kind, 0) for kind in plain)
         # Clients have equal parts and transfer at the same time, each on a link of its own.
-        transfer = 8 * (up / link.up + down / link.down) / config.train.clients
+        transfer = 8 * (up / link.up + down / link.down) / clients
         yield Point(
             epoch=_number(record["epoch"]),
             train_loss=_number(record["train_loss"]),
