@@ -60,14 +60,14 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     chosen = choose([*long_run_policies(), *FURTHER], arguments.policies.split(","))
-    before, data = os.getloadavg()[0], None
+    before, data, width = os.getloadavg()[0], None, 0
     cuts: dict[str, dict[str, dict[str, float]]] = {}
     for cut in arguments.cuts.split(","):
         runs = {}
         for one in grid(arguments.scale, Path("unused"), chosen, root=arguments.root, cuts=[cut]):
             limited = one.config.data.model_copy(update={"limit": arguments.limit})
             config = one.config.model_copy(update={"data": limited})
-            data = prepare_data(config) if data is None else data
+            data, width = prepare_data(config) if data is None else data, config.model.width
             runs[policy_of(config)] = local_run(config, data)
         cuts[cut] = {}
         for policy, seconds in measure(runs, arguments.rounds).items():
@@ -87,6 +87,7 @@ def main() -> None:
     if arguments.out is not None:
         settings = {
             "scale": arguments.scale,
+            "width": width,
             "threads": arguments.threads,
             "rounds": arguments.rounds,
             "limit": arguments.limit,

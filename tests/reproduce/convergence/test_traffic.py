@@ -279,6 +279,11 @@ def test_time_to_accuracy_by_hand(tmp_path: Path) -> None:
     assert whole["pays below, Mbit/s"] == pytest.approx(8 * 1.5 * 2968 / 1e6 / 3e-4)
     assert whole["does not pay"] == "at 1000 Mbit/s"
     assert told["SP(0.95875)", "all epochs"]["does not pay"] == "pays at all of these"
+    for width, lines in ((4, len(table.rows)), (64, 0)):
+        content = {"cuts": {"shallow": times}, "settings": {"width": width}}
+        (tmp_path / "step-times.json").write_text(json.dumps(content))
+        found = {table.id: table for table in traffic.findings(tmp_path).tables}
+        assert len(found["time-to-accuracy"].rows) == lines, "times of another width tell nothing"
     (tmp_path / "step-times.json").write_text('{"cuts": {"shallow": {"none": {}}}}')
     with pytest.raises(RecordError, match=r"step-times.json: is damaged"):
         traffic.findings(tmp_path)

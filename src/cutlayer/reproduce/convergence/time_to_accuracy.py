@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,19 @@ TOLERANCE = 0.5
 """Points below the baseline's best accuracy that count as reached."""
 NEVER = "INF"
 
-StepTimes = dict[tuple[str, str], float]
-"""Cut and policy to the seconds of a step without transfer."""
+
+@dataclass(frozen=True)
+class StepTimes:
+    """The seconds of a step without transfer, by cut and policy."""
+
+    seconds: Mapping[tuple[str, str], float]
+    width: int | None = None
+    """Of the model that was measured: runs of other widths have other times. None: of all runs."""
+
+    def of(self, curve: Curve, policy: str) -> float | None:
+        """With this policy, in the model of the run; None if that was not measured."""
+        width = json.loads(curve.recipe)["model.width"]
+        return self.seconds.get((curve.cut, policy)) if self.width in (None, width) else None
 
 
 @dataclass(frozen=True)
@@ -52,14 +64,15 @@ def read_step_times(out: Path) -> StepTimes:
     """The measured seconds of a step, of a client and then of the server; empty if there are none."""
     path = out / STEP_TIMES
     if not path.exists():
-        return {}
+        return StepTimes({})
     try:
-        found: dict[str, dict[str, dict[str, Any]]] = json.loads(path.read_text(encoding="utf-8"))["cuts"]
-        return {
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        seconds = {
             (cut, policy): float(one["client_seconds"]) + float(one["server_seconds"])
-            for cut, policies in found.items()
+            for cut, policies in content["cuts"].items()
             for policy, one in policies.items()
         }
+        return StepTimes(seconds, content.get("settings", {}).get("width"))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecordError(f"{path}: is damaged ({error}); measure again: benchmarks/step_times.py") from error
 
@@ -69,7 +82,7 @@ def time_table(groups: Groups, times: StepTimes) -> Table:
     lines: list[list[object]] = []
     for (task, cut), group in groups.items():
         for row in group:
-            seconds, plain = times.get((cut, row.first.policy)), times.get((cut, BASELINE))
+            seconds, plain = times.of(row.first, row.first.policy), times.of(row.first, BASELINE)
             if seconds is None or plain is None or not row.shared()[0] or not row.first.equal_parts:
                 continue
             ours, theirs = (mean(side) for side in row.shared())

@@ -75,7 +75,7 @@ def findings(out: Path) -> Findings:
         Table("paper", "The paper's Table 1", ("data", "cut", "QU", "SP", "MS", "RT"), _PAPER),
     ]
     times = read_step_times(out)
-    if times:
+    if times.seconds:
         tables.insert(3, time_table(groups, times))
     if len({task for task, _ in groups}) == 1:
         tables = [_without(table, "task") for table in tables]
