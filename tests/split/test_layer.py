@@ -43,12 +43,26 @@ def test_a_commitment_pulls_towards_what_was_decoded() -> None:
     y = layer(x)
     (y * weight).sum().backward()
     lost = (x - y).detach()
-    torch.testing.assert_close(x.grad, weight + 0.1 * weight.norm() / lost.norm() * lost)
+    torch.testing.assert_close(x.grad, weight + 0.1 * weight.norm() / x.norm() * lost)
+
+
+def test_a_commitment_works_in_half_precision() -> None:
+    x = (100 * torch.randn(64, 500)).half().requires_grad_()
+    y = cutlayer.CutLayer("qu:bits=2", commitment=0.1)(x)
+    y.sum().backward()
+    lost = (x - y).detach().float()
+    pull = 0.1 * (64 * 500) ** 0.5 / x.detach().float().norm() * lost
+    torch.testing.assert_close(x.grad.float(), 1 + pull, rtol=2e-3, atol=1e-3)
 
 
 def test_a_commitment_to_what_arrives_exactly_or_overflows_changes_nothing() -> None:
-    for spec, factor in (("dense", 1.0), ("qu:bits=2", torch.inf)):
-        x = torch.randn(5, 20, requires_grad=True)
+    some = torch.randn(5, 20)
+    for x, spec, factor in (
+        (some, "dense", 1.0),
+        (some, "qu:bits=2", torch.inf),
+        (0 * some, "qu:bits=2", 1.0),
+    ):
+        x = x.clone().requires_grad_()
         (cutlayer.CutLayer(spec, commitment=0.1)(x) * factor).sum().backward()
         assert torch.equal(x.grad, torch.full_like(x, factor))
     with pytest.raises(InputError, match="commitment must be from 0 to 10, not -1"):

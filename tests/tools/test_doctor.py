@@ -54,6 +54,12 @@ def test_a_missing_extra_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatc
     )
 
 
+def test_the_table_of_findings_is_printed() -> None:
+    done = CliRunner().invoke(app, ["doctor"], catch_exceptions=False)
+    assert "instruction set" in done.stdout
+    assert done.exit_code in (0, 1), done.stdout
+
+
 def test_too_many_threads_are_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "4096")
     assert found("threads").verdict == "problem"

@@ -170,7 +170,7 @@ def test_the_commitment_pulls_smashed_data_towards_what_they_decode_to(start: St
     assert isinstance(smashed, torch.Tensor)
     decoded = fresh.codecs.decode(fresh.codecs.encode(fresh.codecs.up, smashed, "up", 0, 0, 0))
     lost = smashed.detach() - decoded
-    torch.testing.assert_close(added, 2.0 * lost * (seen[0].norm() / lost.norm()), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(added, 2.0 * lost * (seen[0].norm() / smashed.norm()), rtol=1e-3, atol=1e-6)
     assert exact.step().loss == start("codec.up=none", "train.clients=1").step().loss
 
 

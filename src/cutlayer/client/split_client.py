@@ -26,10 +26,10 @@ from cutlayer.split.client import ClientHalf
 from cutlayer.split.state import client_state, restore_client, under
 from cutlayer.split.tensors import (
     Tensors,
-    difference,
     elements,
     floats,
     gradient_elements,
+    lost_share,
     pulled,
     relative_error,
     to_device,
@@ -60,7 +60,7 @@ class _OpenStep(OpenStep):
     elements: Mapping[str, int] | int
     """How many the gradient of the smashed data has."""
     lost: Tensors | None = None
-    """What compression changed in the smashed data: the direction of the commitment."""
+    """What compression changed in the smashed data, relative to their norm: the commitment's direction."""
 
 
 class SplitClient:
@@ -167,7 +167,7 @@ class SplitClient:
         if self.codecs.measures or commits:
             decoded = self._decoded(frame, smashed, begin)
             step.error = relative_error(smashed, decoded)
-            step.lost = difference(smashed, decoded) if commits else None
+            step.lost = lost_share(smashed, decoded) if commits else None
         if self.half.model.tail is not None:
             return [Smashed(begin.number, frame)]
         return [

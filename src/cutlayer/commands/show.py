@@ -74,7 +74,7 @@ def table(title: str | None, columns: Sequence[str], rows: Iterable[Sequence[Any
         box=box.SIMPLE_HEAD,
         padding=0 if narrow else (0, 1),
     )
-    least = [max(width, *map(len, name.split())) for name, width in zip(columns, longest, strict=True)]
+    least = [max([width, *map(len, name.split())]) for name, width in zip(columns, longest, strict=True)]
     rest = sum(least[text:]) + _FOLDED * (text - 1) + len(columns) + 1
     for number, name in enumerate(columns):
         if number == 0 and narrow and least[0] + rest <= console().width:

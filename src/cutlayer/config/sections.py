@@ -258,7 +258,8 @@ class CodecConfig(Section):
     memory_limit: Annotated[Real, Field(gt=0)] = 4.0
     """GiB that the server may take for `memory`, of all clients together. A client takes its own share."""
     commitment: Annotated[Real, Field(ge=0, le=10)] = 0.0
-    """Clients also pull smashed data towards what they decode to, with this share of the gradient's norm."""
+    """Clients also pull smashed data z towards what they decode to: they add
+    `commitment * |gradient| / |z| * (z - decoded z)` to the gradient that they get."""
 
     @property
     def follows_link(self) -> bool:

@@ -99,7 +99,7 @@ class RunCodecs:
     remembers: bool = False
     """Whether smashed data travel as what has changed since a sample's last visit."""
     commitment: float = 0.0
-    """How strongly clients pull smashed data towards what they decode to, in norms of the gradient."""
+    """How strongly clients pull smashed data towards what they decode to: see `split.tensors.pulled`."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     """Where tensors are decoded to: that of the models."""
 

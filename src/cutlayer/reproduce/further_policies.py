@@ -15,15 +15,24 @@ FRONTIER = tuple(
     Policy(f"EMS({bits})", f"ems:bpe={bits}", name=f"ems-{bits}") for bits in (0.1, 0.2, 0.5, 2.0)
 )
 
+_COMMITTING = (
+    (HUNDREDTH, "ems-100x"),
+    (ALL_THIRTIETH, "all-30x"),
+    (OURS, "ems"),
+    *((row, row.name) for row in FRONTIER),
+)
+
 #: The rows of least traffic and the rates above, with clients that commit to what their codec can say.
 COMMITTED = tuple(
-    replace(row, label=f"{row.label}, committed", commitment=0.01, name=f"{name}-committed")
-    for row, name in (
-        (HUNDREDTH, "ems-100x"),
-        (ALL_THIRTIETH, "all-30x"),
-        (OURS, "ems"),
-        *((row, row.name) for row in FRONTIER),
-    )
+    replace(row, label=f"{row.label}, committed", commitment=0.03, name=f"{name}-committed")
+    for row, name in _COMMITTING
+)
+
+#: Labels of earlier records, whose pull had a constant norm, a hundredth of the gradient's. The package has
+#: no such pull any more, so these rows are shown and cannot be trained.
+CONSTANT_PULL = (
+    *(replace(row, label=f"{row.label}, constant pull", commitment=0.01) for row, _ in _COMMITTING),
+    Policy("FedLite, corrected, constant pull", "fedlite:size=16,clusters=32", commitment=0.02),
 )
 
 #: The same rows with rounding that is right on average: of gradients down, which the backward pass keeps
@@ -43,7 +52,7 @@ UNBIASED = (
 RIVALS = (
     Policy("SplitFC", "splitfc:drop=0.9375,bpe=0.32", name="splitfc"),
     Policy("FedLite", "fedlite:size=16,clusters=32", name="fedlite"),
-    Policy("FedLite, corrected", "fedlite:size=16,clusters=32", commitment=0.02, name="fedlite-corrected"),
+    Policy("FedLite, corrected", "fedlite:size=16,clusters=32", commitment=0.03, name="fedlite-corrected"),
     Policy("SL-ACC", "slacc:low=2,high=6", name="slacc"),
     # The correlation that decodes is the adjoint of the convolution: gradients go the same way.
     Policy("C3-SL", "c3sl:merge=4", down="c3sl:merge=4", name="c3sl"),

@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from cutlayer.errors import InputError, NonFiniteError, RangeError
 from cutlayer.imports import import_by_name
-from cutlayer.split.tensors import pulled, relative_error
+from cutlayer.split.tensors import Tensors, lost_share, pulled, relative_error
 
 
 class TensorCodec(Protocol):
@@ -66,12 +66,12 @@ class CutLayer(nn.Module):
         measure: bool = True,
         commitment: float = 0.0,
     ) -> None:
-        """`commitment`: the gradient also pulls the input towards what it decodes to, with this share of its
-        own norm."""
+        """`commitment`: the gradient g also pulls the input x towards what it decodes to, y: it becomes
+        `g + commitment * |g| / |x| * (x - y)`."""
         super().__init__()
         if not 0 <= commitment <= _MOST_COMMITMENT:
             raise InputError(
-                f"CutLayer: commitment must be from 0 to {_MOST_COMMITMENT}, not {commitment!r}; try 0.01"
+                f"CutLayer: commitment must be from 0 to {_MOST_COMMITMENT}, not {commitment!r}; try 0.03"
             )
         self.commitment = commitment
         self.up = _codec("up", up)
@@ -164,7 +164,7 @@ class _StraightThrough(torch.autograd.Function):
         ctx.layer, ctx.call = layer, call
         y, layer.last_up = layer.cross(layer.up, x, 2 * call)
         if layer.commitment:
-            ctx.save_for_backward(x - y)
+            ctx.save_for_backward(_lost(x, y))
         return y
 
     @staticmethod
@@ -215,7 +215,7 @@ def _(gradient: Tensor, call: Tensor, layer: int) -> Tensor:
 
 def _keep_call(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.layer = inputs[1]
-    kept = [inputs[0] - output[0]] if _LAYERS[ctx.layer].commitment else []
+    kept = [_lost(inputs[0], output[0])] if _LAYERS[ctx.layer].commitment else []
     ctx.save_for_backward(output[1], *kept)
 
 
@@ -225,10 +225,17 @@ def _back(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor, None]:
     return (_pulled(back, lost[0], _LAYERS[ctx.layer]) if lost else back), None
 
 
+def _lost(x: Tensor, y: Tensor) -> Tensor:
+    return _single(lost_share(x, y))
+
+
 def _pulled(gradient: Tensor, lost: Tensor, layer: CutLayer) -> Tensor:
-    found = pulled(gradient, lost, layer.commitment)
+    return _single(pulled(gradient, lost, layer.commitment))
+
+
+def _single(found: Tensors) -> Tensor:
     if not isinstance(found, Tensor):
-        raise TypeError("one gradient gives one gradient")
+        raise TypeError("one tensor gives one tensor")
     return found
 
 

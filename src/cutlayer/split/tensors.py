@@ -192,20 +192,26 @@ def multiplied(x: Tensors, by: float) -> Tensors:
     return apply(lambda tensor: tensor * by, x)
 
 
-def difference(x: Tensors, y: Tensors) -> Tensors:
-    """What those that have gradients differ in; without history."""
+@torch.no_grad()
+def lost_share(x: Tensors, y: Tensors) -> Tensors:
+    """What compression changed in those that have gradients, x - y, as a share of the norm of all of x.
+
+    In float32, because shares of many elements are too small for half precision.
+    """
+    norm = torch.linalg.vector_norm(flat(floats(x)).float())
     pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
-    return like(floats(x), [a.detach() - b for a, b in pairs])
+    # Where all of x is zero, nothing was lost that could be compared with it.
+    return like(floats(x), [torch.where(norm > 0, (a.float() - b.float()) / norm, 0.0) for a, b in pairs])
 
 
 @torch.no_grad()
-def pulled(gradient: Tensors, lost: Tensors, share: float) -> Tensors:
-    """The gradient, and that of a commitment: what compression lost, scaled to `share` of its norm.
+def pulled(gradient: Tensors, lost: Tensors, commitment: float) -> Tensors:
+    """The gradient, and that of a commitment: what compression lost (`lost_share`), in norms of the gradient.
 
-    Where nothing was lost, or the gradient is not finite, it stays as it is.
+    A gradient that is not finite stays as it is.
     """
-    norm, length = (torch.linalg.vector_norm(flat(each).float()) for each in (gradient, lost))
-    times = torch.where(torch.isfinite(norm / length), share * norm / length, 0.0)
+    norm = torch.linalg.vector_norm(flat(gradient).float())
+    times = torch.where(torch.isfinite(norm), commitment * norm, 0.0)
     pairs = zip(tensors_of(gradient), tensors_of(lost), strict=True)
     return like(gradient, [a + (times * b).to(a.dtype) for a, b in pairs])
 

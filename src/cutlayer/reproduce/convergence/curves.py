@@ -18,13 +18,13 @@ from cutlayer.config.sections import TrainConfig
 from cutlayer.errors import FileError, RecordError
 from cutlayer.reproduce.convergence.cross_evaluation import read_scores
 from cutlayer.reproduce.convergence.run_process import DIVERGED
-from cutlayer.reproduce.further_policies import FURTHER
+from cutlayer.reproduce.further_policies import CONSTANT_PULL, FURTHER
 from cutlayer.reproduce.policies import Policy, labels, sent
 from cutlayer.training import records
 from cutlayer.training.load_run import settings
 from cutlayer.wire.link.model import Link, parse_links
 
-_LABELS = labels(FURTHER)
+_LABELS = labels((*FURTHER, *CONSTANT_PULL))
 BASELINE = "none"
 
 
