@@ -2,6 +2,7 @@
 
     python benchmarks/mirrored.py --root DATA RUN [RUN ...]           print a table
     python benchmarks/mirrored.py --root DATA RUN [RUN ...] --save    and write results/mirrored.json
+    python benchmarks/mirrored.py --root DATA RUN [RUN ...] --save mirrored-2.json       or this file there
 
 A RUN is a folder of `cutlayer reproduce convergence` with its `weights.safetensors`. Smashed data of both
 images go through the run's own codec. The probabilities of the two are averaged, so a prediction costs twice
@@ -24,7 +25,7 @@ from cutlayer.protocol.run_codecs import codec_of
 from cutlayer.training.load_run import describe, settings
 from cutlayer.training.provenance import provenance
 
-RESULTS = Path(__file__).parent / "results" / "mirrored.json"
+RESULTS = Path(__file__).parent / "results"
 
 
 @torch.no_grad()
@@ -64,7 +65,7 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path, help="folders of finished runs")
     parser.add_argument("--root", default=".", help="where the images lie")
-    parser.add_argument("--save", action="store_true")
+    parser.add_argument("--save", nargs="?", const="mirrored.json", metavar="NAME", help="write results/NAME")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     found = [accuracies(run, arguments.root) for run in arguments.runs]
@@ -72,7 +73,8 @@ def main() -> None:
     for row in found:
         print("{run:32}{width:>6}{epochs:>8}{once:>10.2f}{mirrored:>13.2f}".format(**row))
     if arguments.save:
-        RESULTS.write_text(json.dumps({"provenance": provenance(0), "runs": found}, indent=2) + "\n")
+        text = json.dumps({"provenance": provenance(0), "runs": found}, indent=2)
+        (RESULTS / arguments.save).write_text(text + "\n")
 
 
 if __name__ == "__main__":
