@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from itertools import count
 from pathlib import Path
@@ -27,46 +28,67 @@ FLAGS = [
     "--remote-debugging-pipe",
 ]
 
+#: Makes the two pipes the descriptors 3 and 4, on which the browser listens, and becomes the browser. A
+#: process of its own does so: code between fork and exec fails now and then where threads of gRPC run.
+_LAUNCHER = """
+import os, sys
+theirs_in, theirs_out = map(int, sys.argv[1:3])
+os.dup2(theirs_in, 3)
+os.dup2(theirs_out, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+class BrowserEndedError(AssertionError):
+    """The browser's process has ended, with what it said last."""
+
 
 class Browser:
     """One browser with one page."""
 
     def __init__(self, profile: Path, *flags: str) -> None:
+        self._numbers = count(1)
+        self.complaints: list[str] = []
+        """Errors on the console of the page, and exceptions that nobody caught."""
+        self._log = profile.with_suffix(".log")
+        self._start([*FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"])
+        try:
+            target = self.call("Target.createTarget", url="about:blank")["targetId"]
+            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            for domain in ("Page", "Runtime", "Log", "Accessibility"):
+                self.call(f"{domain}.enable", page=True)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, arguments: list[str]) -> None:
         assert BROWSER is not None
         theirs_in, ours_out = _pipe()
         ours_in, theirs_out = _pipe()
-
-        def connect() -> None:
-            os.dup2(theirs_in, 3)
-            os.dup2(theirs_out, 4)
-
-        self._process = subprocess.Popen(
-            [BROWSER, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            preexec_fn=connect,
-            pass_fds=(3, 4),
-        )
+        self._rest = b""
+        launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(theirs_in), str(theirs_out)]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*launcher, BROWSER, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(theirs_in, theirs_out),
+            )
         os.close(theirs_in)
         os.close(theirs_out)
         self._out = os.fdopen(ours_out, "wb", buffering=0)
         self._in = os.fdopen(ours_in, "rb", buffering=0)
-        self._numbers = count(1)
-        self._rest = b""
-        self.complaints: list[str] = []
-        """Errors on the console of the page, and exceptions that nobody caught."""
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log", "Accessibility"):
-            self.call(f"{domain}.enable", page=True)
 
     def call(self, method: str, page: bool = False, **params: Any) -> dict[str, Any]:
         number = next(self._numbers)
         request = {"id": number, "method": method, "params": params}
         if page:
             request["sessionId"] = self._session
-        self._out.write(json.dumps(request).encode() + b"\0")
+        try:
+            self._out.write(json.dumps(request).encode() + b"\0")
+        except BrokenPipeError:
+            raise self._ended() from None
         while True:
             answer = self._message()
             if answer.get("id") == number:
@@ -129,11 +151,20 @@ class Browser:
     def _message(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
             data = self._in.read(1 << 16)
-            assert data, "the browser has ended"
+            if not data:
+                raise self._ended()
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\0")
         found: dict[str, Any] = json.loads(line)
         return found
+
+    def _ended(self) -> BrowserEndedError:
+        try:
+            code: int | str = self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            code = "none yet"
+        said = self._log.read_text(errors="replace")[-2000:]
+        return BrowserEndedError(f"the browser has closed its pipes; exit code {code}; it said: {said}")
 
     def _note(self, event: dict[str, Any]) -> None:
         method, params = event.get("method"), event.get("params", {})
