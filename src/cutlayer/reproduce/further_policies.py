@@ -48,15 +48,20 @@ UNBIASED = (
 )
 
 #: Other published methods and controls: docs/codecs/rivals.md. Those whose rate can be chosen are at about a
-#: third of a bit; SL-ACC, C3-SL, AQ-SGD and SplitCom are as their authors use them.
+#: third of a bit, and once more at a higher rate, which may suit them better; SL-ACC, C3-SL, AQ-SGD and
+#: SplitCom are as their authors use them.
 RIVALS = (
     Policy("SplitFC", "splitfc:drop=0.9375,bpe=0.32", name="splitfc"),
+    Policy("SplitFC, half of the features", "splitfc:drop=0.5,bpe=1.0", name="splitfc-half"),
     Policy("FedLite", "fedlite:size=16,clusters=32", name="fedlite"),
+    Policy("FedLite, shorter subvectors", "fedlite:size=8,clusters=32", name="fedlite-8"),
     Policy("FedLite, corrected", "fedlite:size=16,clusters=32", commitment=0.03, name="fedlite-corrected"),
     Policy("SL-ACC", "slacc:low=2,high=6", name="slacc"),
     # The correlation that decodes is the adjoint of the convolution: gradients go the same way.
     Policy("C3-SL", "c3sl:merge=4", down="c3sl:merge=4", name="c3sl"),
+    Policy("C3-SL, two samples", "c3sl:merge=2", down="c3sl:merge=2", name="c3sl-2"),
     Policy("UQ(0.32)", "uq:bpe=0.32", name="uq"),
+    Policy("UQ(1)", "uq:bpe=1.0", name="uq-1"),
     Policy("SP, entropy-coded", "ems:ratio=0.9815,levels=1,rounding=floor", name="sp-coded"),
     Policy("AQ-SGD, QU(3)", "none", memory="aqsgd:change=qu:bits=3", name="aqsgd"),
     Policy("AQ-SGD, EMS(0.32)", "ems:bpe=0.32", memory="aqsgd:change=ems:bpe=0.32", name="aqsgd-ems"),
