@@ -53,6 +53,10 @@ SHORT = {
 }
 
 
+Overrides = Mapping[str, Mapping[str, Any]]
+"""Settings that a task changes in its recipe, by section."""
+
+
 @dataclass(frozen=True)
 class Task:
     """A model and its data, as a recipe without cut and policy."""
@@ -60,24 +64,27 @@ class Task:
     name: str
     recipe: str
     """The recipe's name up to the cut."""
-    overrides: Mapping[str, Mapping[str, Any]]
+    overrides: Overrides
     checkpoint_every: int
     """Steps: what a kill may cost."""
     default: bool = True
     """Whether it is trained where no tasks are named."""
 
 
-def _airbench(overrides: Mapping[str, Mapping[str, Any]], checkpoint_every: int) -> tuple[Task, ...]:
-    """All images of CIFAR-10, and the data sets that are trained only when they are named."""
+def _airbench(overrides: Overrides, checkpoint_every: int, tiny: Overrides | None = None) -> tuple[Task, ...]:
+    """All images of CIFAR-10, and the data sets that are trained only when they are named.
+
+    `tiny`: what Tiny-ImageNet-50 has instead of `overrides`.
+    """
     recipe = "testbed/airbench-cifar10"
     # Clients with few images of most classes.
     dirichlet = {"data": {"partition": "dirichlet:alpha=0.3"}}
     # Half as many images, of fifty classes.
-    tiny = {"data": {"source": "parquet:tiny-imagenet-50", "size": 32}}
+    images = {"data": {"source": "parquet:tiny-imagenet-50", "size": 32}}
     return (
         Task("airbench-cifar10", recipe, overrides, checkpoint_every),
         Task("airbench-cifar10-dirichlet", recipe, {**overrides, **dirichlet}, checkpoint_every, False),
-        Task("airbench-tiny-imagenet-50", recipe, {**overrides, **tiny}, checkpoint_every, False),
+        Task("airbench-tiny-imagenet-50", recipe, {**(tiny or overrides), **images}, checkpoint_every, False),
     )
 
 
@@ -100,7 +107,12 @@ TASKS: dict[str, tuple[Task, ...]] = {
         ),
     ),
     # All images, two minutes a run: what a policy costs shows with many seeds, not with one.
-    "proxy": _airbench({"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}}, 100),
+    "proxy": _airbench(
+        {"model": {"width": 16}, "train": {"epochs": 3, "warmup_epochs": 0.6}},
+        100,
+        # Three epochs of so few images would be 150 steps.
+        tiny={"model": {"width": 16}, "train": {"epochs": 10, "warmup_epochs": 2}},
+    ),
     # Trained to the end: a model and a schedule that are made for it.
     "testbed": _airbench({}, 50),
     "paper": tuple(

@@ -1,0 +1,213 @@
+"""Write the tables of docs/results/low-rates.md from the records of the runs, so that no figure is typed.
+
+    python -m website.result_tables
+
+A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` says what it has. A test
+fails if the page has other figures than the records.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from cutlayer.analysis.paired import PairedComparison
+from cutlayer.reproduce.convergence.curves import mean, read_curves
+from cutlayer.reproduce.convergence.rows import Row, rows, spreads
+from website.pages import DOCS, ROOT
+
+PAGE = DOCS / "results" / "low-rates.md"
+RESULTS = ROOT / "experiments" / "results"
+_PLACE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of runs, and its comparison with the control; None for the control itself."""
+
+    row: Row
+    compared: PairedComparison | None
+
+    @property
+    def policy(self) -> str:
+        """The label, with how seldom clients average, but without what differs from an older recipe."""
+        kept = (part for part in self.row.first.label.split(", ") if not re.match(r"\w+=|\d+ epochs", part))
+        return ", ".join(kept)
+
+
+def _number(value: float, digits: int = 3) -> str:
+    """Three digits, and no exponent."""
+    return f"{value:.0f}" if value >= 100 else f"{value:.{digits}g}"
+
+
+def _signed(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−").replace("−0.00", "0.00")
+
+
+def _points(line: Line) -> str:
+    """The mean difference, its interval, and a star where it is inferior."""
+    found = line.compared
+    if found is None:
+        return ""
+    ends = found.difference
+    star = "*" if found.verdict == "inferior" else ""
+    return f"{_signed(ends.mean)} [{_signed(ends.low)}, {_signed(ends.high)}]{star}"
+
+
+def _by_seed(line: Line) -> str:
+    return ", ".join(f"{run.last.accuracy:.2f}" for run in line.row.ended)
+
+
+def _without_codec(line: Line) -> str:
+    scores = [run.evaluations["none"] for run in line.row.ended if "none" in run.evaluations]
+    return f"{sum(scores) / len(scores):.2f}" if scores else ""
+
+
+def _size(line: Line) -> str:
+    recipe = json.loads(line.row.first.recipe)
+    return f"{recipe['model.width']}, {line.row.first.epochs}"
+
+
+def _error(line: Line) -> str:
+    points = mean(line.row.ended).points
+    return _number(sum(point.error for point in points) / len(points), 2)
+
+
+def _smashed(line: Line) -> str:
+    last = mean(line.row.ended).last
+    return _number(last.raw / last.smashed)
+
+
+def _all(line: Line) -> str:
+    last = mean(line.row.ended).last
+    return _number(last.raw_total / last.total)
+
+
+COLUMNS: dict[str, Callable[[Line], str]] = {
+    "cut": lambda line: line.row.first.cut,
+    "width, epochs": _size,
+    "policy": lambda line: line.policy,
+    "smashed data, times less": _smashed,
+    "all traffic, times less": _all,
+    "GB in all": lambda line: _number(mean(line.row.ended).last.total / 1e9),
+    "seeds": lambda line: ", ".join(str(seed) for run in line.row.ended for seed in run.seeds),
+    "pairs": lambda line: "" if line.compared is None else str(line.compared.pairs),
+    "accuracy, %": lambda line: f"{mean(line.row.ended).last.accuracy:.2f}",
+    "seed by seed": _by_seed,
+    "points to none, 95 % interval": _points,
+    "tested without codec, %": _without_codec,
+    "relative squared error": _error,
+}
+
+_SENT = ("smashed data, times less", "all traffic, times less")
+_POINTS = "points to none, 95 % interval"
+_WEIGHTS = ("tested without codec, %", "relative squared error")
+_CIFAR = "airbench-bf16-cifar10"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which runs a table has, and what of them."""
+
+    scale: str
+    columns: Sequence[str]
+    tasks: Sequence[str] = (_CIFAR,)
+    cuts: Sequence[str] = ("shallow", "medium", "deep")
+    policies: Sequence[str] = ()
+    """In the table's order; all if empty."""
+
+
+_HUNDREDTH = "EMS(0.32)"
+_ALL = f"{_HUNDREDTH}, all ways"
+_BEST = f"{_ALL}, committed, unbiased down"
+_PULLED = f"{_HUNDREDTH}, constant pull", f"{_ALL}, constant pull"
+_NEAREST = "MS(0.99, 2) nearest"
+
+TABLES = {
+    "testbed": Wanted(
+        "testbed",
+        (
+            "cut",
+            "width, epochs",
+            "policy",
+            *_SENT,
+            "seeds",
+            "accuracy, %",
+            "seed by seed",
+            _POINTS,
+            *_WEIGHTS,
+        ),
+    ),
+    "proxy-medium": Wanted(
+        "proxy",
+        ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS, "tested without codec, %"),
+        cuts=("medium",),
+        policies=("none", _HUNDREDTH, f"{_HUNDREDTH}, committed", _ALL, _BEST, *_PULLED),
+    ),
+    "proxy-cuts": Wanted(
+        "proxy",
+        ("cut", "policy", *_SENT, "accuracy, %", "pairs", _POINTS),
+        cuts=("shallow", "deep"),
+    ),
+    "proxy-dirichlet": Wanted(
+        "proxy",
+        ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS),
+        tasks=(f"{_CIFAR}-dirichlet-alpha-0.3",),
+    ),
+    "proxy-rates": Wanted(
+        "proxy",
+        ("policy", "smashed data, times less", "pairs", _POINTS, "accuracy, %", *_WEIGHTS),
+        cuts=("medium",),
+        policies=(
+            *("EMS(2.0)", "EMS(1)", "EMS(1), committed", "EMS(1), constant pull"),
+            *("EMS(0.5)", "EMS(0.5), committed", "EMS(0.5), constant pull"),
+            *(_HUNDREDTH, f"{_HUNDREDTH}, committed", _PULLED[0], "EMS(0.2)", "EMS(0.1)"),
+            *("QU(3)", _NEAREST, "SP(0.95875)", "SP, entropy-coded", "UQ(1)", "UQ(0.32)"),
+            *("FedLite", "FedLite, corrected", "FedLite, shorter subvectors"),
+            *("FedLite, corrected, constant pull", "SplitFC", "SplitFC, half of the features", "SL-ACC"),
+            *("C3-SL", "C3-SL, two samples", "AQ-SGD, QU(3)", "AQ-SGD, EMS(0.32)", "SplitCom"),
+        ),
+    ),
+    "proxy-down-and-averaging": Wanted(
+        "proxy",
+        ("policy", "GB in all", "pairs", "accuracy, %", _POINTS),
+        cuts=("medium",),
+        policies=(
+            *("none", "top 1 % averaged", "down EMS(1)", "down EMS(1), unbiased", "down step 3, unbiased"),
+            *("none, averaged each 20 steps", "none, averaged each epoch"),
+            "weights EMS(2), averaged each 20 steps, as differences",
+            "weights EMS(2), averaged each epoch, as differences",
+        ),
+    ),
+}
+
+
+def table(wanted: Wanted) -> str:
+    """The table in Markdown."""
+    found = [*_lines(wanted)]
+    if wanted.policies:
+        found = [line for line in found if line.policy in wanted.policies]
+        found.sort(key=lambda line: wanted.policies.index(line.policy))
+    cells = [[COLUMNS[name](line) for name in wanted.columns] for line in found]
+    head = [list(wanted.columns), ["---"] * len(wanted.columns)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in (*head, *cells))
+
+
+def _lines(wanted: Wanted) -> Iterator[Line]:
+    groups = rows(read_curves(RESULTS / wanted.scale))
+    spread = spreads(groups)
+    for (task, cut), of_place in groups.items():
+        if task in wanted.tasks and cut in wanted.cuts:
+            # Longer training first: it is what the page is about.
+            for row in sorted(of_place, key=lambda row: -row.first.epochs):
+                if row.ended:
+                    yield Line(row, row.compare(spread[task]))
+
+
+def rewritten(text: str) -> str:
+    """A page with its tables as the records have them."""
+    return _PLACE.sub(lambda place: place[1] + place[2] + table(TABLES[place[1]]), text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(rewritten(PAGE.read_text()))
