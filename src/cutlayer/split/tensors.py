@@ -199,9 +199,10 @@ def lost_share(x: Tensors, y: Tensors) -> Tensors:
     In float32, because shares of many elements are too small for half precision.
     """
     norm = torch.linalg.vector_norm(flat(floats(x)).float())
-    pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
     # Where all of x is zero, nothing was lost that could be compared with it.
-    return like(floats(x), [torch.where(norm > 0, (a.float() - b.float()) / norm, 0.0) for a, b in pairs])
+    scale = torch.where(norm >= torch.finfo(norm.dtype).tiny, 1 / norm, 0.0)
+    pairs = zip(tensors_of(floats(x)), tensors_of(floats(y)), strict=True)
+    return like(floats(x), [torch.sub(a.float(), b.float()).mul_(scale) for a, b in pairs])
 
 
 @torch.no_grad()
@@ -213,7 +214,7 @@ def pulled(gradient: Tensors, lost: Tensors, commitment: float) -> Tensors:
     norm = torch.linalg.vector_norm(flat(gradient).float())
     times = torch.where(torch.isfinite(norm), commitment * norm, 0.0)
     pairs = zip(tensors_of(gradient), tensors_of(lost), strict=True)
-    return like(gradient, [a + (times * b).to(a.dtype) for a, b in pairs])
+    return like(gradient, [torch.addcmul(a.float(), b, times).to(a.dtype) for a, b in pairs])
 
 
 def divided(x: Tensors, by: float) -> Tensors:
