@@ -85,6 +85,7 @@ def measure(cut: str) -> dict[str, object]:
 
 
 def main() -> None:
+    """Measure, print, and save if asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
