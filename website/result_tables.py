@@ -1,22 +1,26 @@
-"""Write the tables of docs/results/low-rates.md from the records of the runs, so that no figure is typed.
+"""Tables of docs/results/low-rates.md and a picture, from the records of the runs: no figure is typed.
 
     python -m website.result_tables
 
-A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` says what it has. A test
-fails if the page has other figures than the records.
+writes them. A table stands between `<!-- table: NAME -->` and `<!-- end of table -->`; `TABLES` says what it
+has. A test compares page and picture with the records.
 """
 
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from cutlayer.analysis.paired import PairedComparison
+from cutlayer.report.svg import draw
 from cutlayer.reproduce.convergence.curves import mean, read_curves
 from cutlayer.reproduce.convergence.rows import Row, rows, spreads
+from cutlayer.reproduce.results import Axis, Plot, Series
 from website.pages import DOCS, ROOT
 
 PAGE = DOCS / "results" / "low-rates.md"
+PICTURE = DOCS / "images" / "testbed.svg"
 RESULTS = ROOT / "experiments" / "results"
 _PLACE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
 
@@ -103,6 +107,7 @@ _SENT = ("smashed data, times less", "all traffic, times less")
 _POINTS = "points to none, 95 % interval"
 _WEIGHTS = ("tested without codec, %", "relative squared error")
 _CIFAR = "airbench-bf16-cifar10"
+_TO_THE_END = 14  # epochs of the testbed
 
 
 @dataclass(frozen=True)
@@ -209,5 +214,29 @@ def rewritten(text: str) -> str:
     return _PLACE.sub(lambda place: place[1] + place[2] + table(TABLES[place[1]]), text)
 
 
+def picture() -> str:
+    """Accuracy against all traffic of the runs that were trained to the end, epoch by epoch; the SVG."""
+    named = {"none": "nothing compressed", _BEST: "everything compressed"}
+    series = []
+    for line in _lines(Wanted("testbed", (), cuts=("medium",))):
+        row = line.row
+        if line.policy not in named or row.first.epochs != _TO_THE_END:
+            continue
+        scores = [[run.points[epoch].accuracy for run in row.ended] for epoch in range(_TO_THE_END)]
+        points = mean(row.ended).points
+        gigabytes, accuracies = ([p.total / 1e9 for p in points], [p.accuracy for p in points])
+        ends = (list(map(end, scores)) for end in (min, max))
+        series.append(Series(named[line.policy], gigabytes, accuracies, *ends))
+    axes = Axis("all traffic so far, GB", True), Axis("test accuracy, %")
+    title = "Fourteen epochs of CIFAR-10, ten clients"
+    return draw([Plot("testbed", title, "line", *axes, series)], alone=True)
+
+
+def files() -> dict[Path, str]:
+    """What this module writes."""
+    return {PAGE: rewritten(PAGE.read_text("utf-8")), PICTURE: picture()}
+
+
 if __name__ == "__main__":
-    PAGE.write_text(rewritten(PAGE.read_text()))
+    for file, content in files().items():
+        file.write_text(content, "utf-8")

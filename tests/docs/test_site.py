@@ -6,13 +6,14 @@
 import json
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import cutlayer
 from cutlayer.cli import app
 from cutlayer.config import schema
-from website import api_reference, command_reference, drawings, notebooks, settings_reference
+from website import api_reference, command_reference, drawings, notebooks, result_tables, settings_reference
 from website.pages import DOCS, ROOT, blocks
 from website.stage import Stage, place
 
@@ -90,11 +91,12 @@ def test_nothing_is_fetched_when_a_page_is_read() -> None:
     assert "http" not in config
 
 
-@pytest.mark.parametrize("made", [drawings.files(), notebooks.files()], ids=["drawings", "notebooks"])
-def test_made_files_are_in_step(made: dict[Path, str]) -> None:
+@pytest.mark.parametrize("maker", [drawings, notebooks, result_tables], ids=lambda maker: maker.__name__)
+def test_made_files_are_in_step(maker: ModuleType) -> None:
+    made: dict[Path, str] = maker.files()
     assert made
     for path, content in made.items():
-        again = "python -m website.drawings; python -m website.notebooks"
+        again = f"python -m {maker.__name__}"
         assert path.read_text("utf-8") == content, f"{path.relative_to(ROOT)} is not in step; run {again}"
 
 
