@@ -1,4 +1,4 @@
-"""Tables of docs/results/low-rates.md and a picture, from the records of the runs: no figure is typed.
+"""Tables of the README and of docs/results/low-rates.md, and a picture, from the records of the runs.
 
     python -m website.result_tables
 
@@ -14,15 +14,28 @@ from pathlib import Path
 
 from cutlayer.analysis.paired import PairedComparison
 from cutlayer.report.svg import draw
-from cutlayer.reproduce.convergence.curves import mean, read_curves
+from cutlayer.reproduce.convergence.curves import Point, mean, read_curves
 from cutlayer.reproduce.convergence.rows import Row, rows, spreads
 from cutlayer.reproduce.results import Axis, Plot, Series
 from website.pages import DOCS, ROOT
 
-PAGE = DOCS / "results" / "low-rates.md"
+PAGES = (ROOT / "README.md", DOCS / "results" / "low-rates.md")
 PICTURE = DOCS / "images" / "testbed.svg"
 RESULTS = ROOT / "experiments" / "results"
 _PLACE = re.compile(r"(?<=<!-- table: )([\w-]+)( -->\n).*?(?=<!-- end of table -->)", re.DOTALL)
+
+
+_HUNDREDTH = "EMS(0.32)"
+_ALL = f"{_HUNDREDTH}, all ways"
+_BEST = f"{_ALL}, committed, unbiased down"
+_PULLED = f"{_HUNDREDTH}, constant pull", f"{_ALL}, constant pull"
+_NEAREST = "MS(0.99, 2) nearest"
+
+#: Rows of the README.
+_WHAT = {
+    "none": "nothing",
+    _BEST: "everything: `ems`, 0.32 bits up, 1.6 down, 1.1 to average",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,11 @@ class Line:
         """The label, with how seldom clients average, but without what differs from an older recipe."""
         kept = (part for part in self.row.first.label.split(", ") if not re.match(r"\w+=|\d+ epochs", part))
         return ", ".join(kept)
+
+    @property
+    def last(self) -> Point:
+        """The end of the runs, mean over seeds."""
+        return mean(self.row.ended).last
 
 
 def _number(value: float, digits: int = 3) -> str:
@@ -77,26 +95,24 @@ def _error(line: Line) -> str:
     return _number(sum(point.error for point in points) / len(points), 2)
 
 
-def _smashed(line: Line) -> str:
-    last = mean(line.row.ended).last
-    return _number(last.raw / last.smashed)
-
-
-def _all(line: Line) -> str:
-    last = mean(line.row.ended).last
-    return _number(last.raw_total / last.total)
+def _sent(sent: float, raw: float) -> str:
+    less = f" ({_number(raw / sent)} times less)" if raw / sent > 1.01 else ""
+    return f"{_number(sent / 1e9)} GB{less}"
 
 
 COLUMNS: dict[str, Callable[[Line], str]] = {
+    "what is compressed": lambda line: _WHAT[line.policy],
+    "feature maps sent": lambda line: _sent(line.last.smashed, line.last.raw),
+    "all traffic": lambda line: _sent(line.last.total, line.last.raw_total),
     "cut": lambda line: line.row.first.cut,
     "width, epochs": _size,
     "policy": lambda line: line.policy,
-    "smashed data, times less": _smashed,
-    "all traffic, times less": _all,
-    "GB in all": lambda line: _number(mean(line.row.ended).last.total / 1e9),
+    "smashed data, times less": lambda line: _number(line.last.raw / line.last.smashed),
+    "all traffic, times less": lambda line: _number(line.last.raw_total / line.last.total),
+    "GB in all": lambda line: _number(line.last.total / 1e9),
     "seeds": lambda line: ", ".join(str(seed) for run in line.row.ended for seed in run.seeds),
     "pairs": lambda line: "" if line.compared is None else str(line.compared.pairs),
-    "accuracy, %": lambda line: f"{mean(line.row.ended).last.accuracy:.2f}",
+    "accuracy, %": lambda line: f"{line.last.accuracy:.2f}",
     "seed by seed": _by_seed,
     "points to none, 95 % interval": _points,
     "tested without codec, %": _without_codec,
@@ -120,15 +136,18 @@ class Wanted:
     cuts: Sequence[str] = ("shallow", "medium", "deep")
     policies: Sequence[str] = ()
     """In the table's order; all if empty."""
+    epochs: int | None = None
+    """Of how many epochs; all if None."""
 
-
-_HUNDREDTH = "EMS(0.32)"
-_ALL = f"{_HUNDREDTH}, all ways"
-_BEST = f"{_ALL}, committed, unbiased down"
-_PULLED = f"{_HUNDREDTH}, constant pull", f"{_ALL}, constant pull"
-_NEAREST = "MS(0.99, 2) nearest"
 
 TABLES = {
+    "headline": Wanted(
+        "testbed",
+        ("what is compressed", "feature maps sent", "all traffic", "accuracy, %", _POINTS, "pairs"),
+        cuts=("medium",),
+        policies=tuple(_WHAT),
+        epochs=_TO_THE_END,
+    ),
     "testbed": Wanted(
         "testbed",
         (
@@ -205,7 +224,7 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
         if task in wanted.tasks and cut in wanted.cuts:
             # Longer training first: it is what the page is about.
             for row in sorted(of_place, key=lambda row: -row.first.epochs):
-                if row.ended:
+                if row.ended and wanted.epochs in (None, row.first.epochs):
                     yield Line(row, row.compare(spread[task]))
 
 
@@ -218,9 +237,9 @@ def picture() -> str:
     """Accuracy against all traffic of the runs that were trained to the end, epoch by epoch; the SVG."""
     named = {"none": "nothing compressed", _BEST: "everything compressed"}
     series = []
-    for line in _lines(Wanted("testbed", (), cuts=("medium",))):
+    for line in _lines(TABLES["headline"]):
         row = line.row
-        if line.policy not in named or row.first.epochs != _TO_THE_END:
+        if line.policy not in named:
             continue
         scores = [[run.points[epoch].accuracy for run in row.ended] for epoch in range(_TO_THE_END)]
         points = mean(row.ended).points
@@ -234,7 +253,7 @@ def picture() -> str:
 
 def files() -> dict[Path, str]:
     """What this module writes."""
-    return {PAGE: rewritten(PAGE.read_text("utf-8")), PICTURE: picture()}
+    return {page: rewritten(page.read_text("utf-8")) for page in PAGES} | {PICTURE: picture()}
 
 
 if __name__ == "__main__":
