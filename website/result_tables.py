@@ -197,7 +197,8 @@ TABLES = {
         ("policy", "GB in all", "pairs", "accuracy, %", _POINTS),
         cuts=("medium",),
         policies=(
-            *("none", "top 1 % averaged", "down EMS(1)", "down EMS(1), unbiased", "down step 3, unbiased"),
+            *("none", "averages EMS(1)", "top 1 % averaged", "down EMS(1)", "down EMS(1), unbiased"),
+            *("down step 3, unbiased", "down and averages EMS(1)"),
             *("none, averaged each 20 steps", "none, averaged each epoch"),
             "weights EMS(2), averaged each 20 steps, as differences",
             "weights EMS(2), averaged each epoch, as differences",

@@ -77,7 +77,9 @@ AVERAGING = (
     Policy(
         "weights EMS(2)", "none", sync="ems:bpe=2.0", sync_every="epoch", differences=True, name="diff-epoch"
     ),
+    Policy("averages EMS(1)", "none", sync="ems:bpe=1.0", name="sync-1"),
     Policy("down EMS(1)", "none", down="ems:bpe=1.0", name="down-1"),
+    Policy("down and averages EMS(1)", "none", down="ems:bpe=1.0", sync="ems:bpe=1.0", name="down-sync-1"),
     Policy("down EMS(1), unbiased", "none", down="ems:bpe=1.0,rounding=stochastic", name="down-1-unbiased"),
     # About one bit, too.
     Policy("down step 3, unbiased", "none", down="ems:step=3.0,rounding=stochastic", name="down-step"),
