@@ -6,7 +6,7 @@ writes them. A table stands between `<!-- table: NAME -->` and `<!-- end of tabl
 has. A test compares page and picture with the records.
 """
 
-import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -47,9 +47,8 @@ class Line:
 
     @property
     def policy(self) -> str:
-        """The label, with how seldom clients average, but without what differs from an older recipe."""
-        kept = (part for part in self.row.first.label.split(", ") if not re.match(r"\w+=|\d+ epochs", part))
-        return ", ".join(kept)
+        """What is compressed how."""
+        return self.row.first.label
 
     @property
     def last(self) -> Point:
@@ -72,6 +71,8 @@ def _points(line: Line) -> str:
     if found is None:
         return ""
     ends = found.difference
+    if not math.isfinite(ends.low):  # one pair, and no others that tell of the spread
+        return _signed(ends.mean)
     star = "*" if found.verdict == "inferior" else ""
     return f"{_signed(ends.mean)} [{_signed(ends.low)}, {_signed(ends.high)}]{star}"
 
@@ -83,11 +84,6 @@ def _by_seed(line: Line) -> str:
 def _without_codec(line: Line) -> str:
     scores = [run.evaluations["none"] for run in line.row.ended if "none" in run.evaluations]
     return f"{sum(scores) / len(scores):.2f}" if scores else ""
-
-
-def _size(line: Line) -> str:
-    recipe = json.loads(line.row.first.recipe)
-    return f"{recipe['model.width']}, {line.row.first.epochs}"
 
 
 def _error(line: Line) -> str:
@@ -105,7 +101,6 @@ COLUMNS: dict[str, Callable[[Line], str]] = {
     "feature maps sent": lambda line: _sent(line.last.smashed, line.last.raw),
     "all traffic": lambda line: _sent(line.last.total, line.last.raw_total),
     "cut": lambda line: line.row.first.cut,
-    "width, epochs": _size,
     "policy": lambda line: line.policy,
     "smashed data, times less": lambda line: _number(line.last.raw / line.last.smashed),
     "all traffic, times less": lambda line: _number(line.last.raw_total / line.last.total),
@@ -123,7 +118,7 @@ _SENT = ("smashed data, times less", "all traffic, times less")
 _POINTS = "points to none, 95 % interval"
 _WEIGHTS = ("tested without codec, %", "relative squared error")
 _CIFAR = "airbench-bf16-cifar10"
-_TO_THE_END = 14  # epochs of the testbed
+_TO_THE_END = ("cut", "policy", *_SENT, "seeds", "accuracy, %", "seed by seed", _POINTS, *_WEIGHTS)
 
 
 @dataclass(frozen=True)
@@ -136,8 +131,6 @@ class Wanted:
     cuts: Sequence[str] = ("shallow", "medium", "deep")
     policies: Sequence[str] = ()
     """In the table's order; all if empty."""
-    epochs: int | None = None
-    """Of how many epochs; all if None."""
 
 
 TABLES = {
@@ -146,22 +139,9 @@ TABLES = {
         ("what is compressed", "feature maps sent", "all traffic", "accuracy, %", _POINTS, "pairs"),
         cuts=("medium",),
         policies=tuple(_WHAT),
-        epochs=_TO_THE_END,
     ),
-    "testbed": Wanted(
-        "testbed",
-        (
-            "cut",
-            "width, epochs",
-            "policy",
-            *_SENT,
-            "seeds",
-            "accuracy, %",
-            "seed by seed",
-            _POINTS,
-            *_WEIGHTS,
-        ),
-    ),
+    "testbed": Wanted("testbed", _TO_THE_END),
+    "testbed-width-48": Wanted("testbed-width-48", _TO_THE_END),
     "proxy-medium": Wanted(
         "proxy",
         ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS, "tested without codec, %"),
@@ -223,9 +203,8 @@ def _lines(wanted: Wanted) -> Iterator[Line]:
     spread = spreads(groups)
     for (task, cut), of_place in groups.items():
         if task in wanted.tasks and cut in wanted.cuts:
-            # Longer training first: it is what the page is about.
-            for row in sorted(of_place, key=lambda row: -row.first.epochs):
-                if row.ended and wanted.epochs in (None, row.first.epochs):
+            for row in of_place:
+                if row.ended:
                     yield Line(row, row.compare(spread[task]))
 
 
@@ -242,8 +221,8 @@ def picture() -> str:
         row = line.row
         if line.policy not in named:
             continue
-        scores = [[run.points[epoch].accuracy for run in row.ended] for epoch in range(_TO_THE_END)]
         points = mean(row.ended).points
+        scores = [[run.points[epoch].accuracy for run in row.ended] for epoch in range(len(points))]
         gigabytes, accuracies = ([p.total / 1e9 for p in points], [p.accuracy for p in points])
         ends = (list(map(end, scores)) for end in (min, max))
         series.append(Series(named[line.policy], gigabytes, accuracies, *ends))
