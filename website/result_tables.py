@@ -8,7 +8,7 @@ has. A test compares page and picture with the records.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,7 @@ _WHAT = {
 class Line:
     """A row of runs, and its comparison with the control; None for the control itself."""
 
+    scale: str
     row: Row
     compared: PairedComparison | None
 
@@ -100,6 +101,7 @@ COLUMNS: dict[str, Callable[[Line], str]] = {
     "what is compressed": lambda line: _WHAT[line.policy],
     "feature maps sent": lambda line: _sent(line.last.smashed, line.last.raw),
     "all traffic": lambda line: _sent(line.last.total, line.last.raw_total),
+    "scale": lambda line: line.scale,
     "cut": lambda line: line.row.first.cut,
     "policy": lambda line: line.policy,
     "smashed data, times less": lambda line: _number(line.last.raw / line.last.smashed),
@@ -118,6 +120,7 @@ _SENT = ("smashed data, times less", "all traffic, times less")
 _POINTS = "points to none, 95 % interval"
 _WEIGHTS = ("tested without codec, %", "relative squared error")
 _CIFAR = "airbench-bf16-cifar10"
+_ANSWER = ("scale", "policy", *_SENT, "pairs", _POINTS)
 _TO_THE_END = ("cut", "policy", *_SENT, "seeds", "accuracy, %", "seed by seed", _POINTS, *_WEIGHTS)
 
 
@@ -133,91 +136,111 @@ class Wanted:
     """In the table's order; all if empty."""
 
 
-TABLES = {
-    "headline": Wanted(
-        "testbed",
-        ("what is compressed", "feature maps sent", "all traffic", "accuracy, %", _POINTS, "pairs"),
-        cuts=("medium",),
-        policies=tuple(_WHAT),
-    ),
-    "testbed": Wanted("testbed", _TO_THE_END),
-    "testbed-width-48": Wanted("testbed-width-48", _TO_THE_END),
-    "proxy-medium": Wanted(
-        "proxy",
-        ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS, "tested without codec, %"),
-        cuts=("medium",),
-        policies=("none", _HUNDREDTH, f"{_HUNDREDTH}, committed", _ALL, _BEST, *_PULLED),
-    ),
-    "proxy-cuts": Wanted(
-        "proxy",
-        ("cut", "policy", *_SENT, "accuracy, %", "pairs", _POINTS),
-        cuts=("shallow", "deep"),
-    ),
-    "proxy-dirichlet": Wanted(
-        "proxy",
-        ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS),
-        tasks=(f"{_CIFAR}-dirichlet-alpha-0.3",),
-    ),
-    "proxy-rates": Wanted(
-        "proxy",
-        ("policy", "smashed data, times less", "pairs", _POINTS, "accuracy, %", *_WEIGHTS),
-        cuts=("medium",),
-        policies=(
-            *("EMS(2.0)", "EMS(1)", "EMS(1), committed", "EMS(1), constant pull"),
-            *("EMS(0.5)", "EMS(0.5), committed", "EMS(0.5), constant pull"),
-            *(_HUNDREDTH, f"{_HUNDREDTH}, committed", _PULLED[0], "EMS(0.2)", "EMS(0.1)"),
-            *("QU(3)", _NEAREST, "SP(0.95875)", "SP, entropy-coded", "UQ(1)", "UQ(0.32)"),
-            *("FedLite", "FedLite, corrected", "FedLite, shorter subvectors"),
-            *("FedLite, corrected, constant pull", "SplitFC", "SplitFC, half of the features", "SL-ACC"),
-            *("C3-SL", "C3-SL, two samples", "AQ-SGD, QU(3)", "AQ-SGD, EMS(0.32)", "SplitCom"),
-        ),
-    ),
-    "proxy-down-and-averaging": Wanted(
-        "proxy",
-        ("policy", "GB in all", "pairs", "accuracy, %", _POINTS),
-        cuts=("medium",),
-        policies=(
-            *("none", "averages EMS(1)", "top 1 % averaged", "down EMS(1)", "down EMS(1), unbiased"),
-            *("down step 3, unbiased", "down and averages EMS(1)"),
-            *("none, averaged each 20 steps", "none, averaged each epoch"),
-            "weights EMS(2), averaged each 20 steps, as differences",
-            "weights EMS(2), averaged each epoch, as differences",
-        ),
-    ),
+#: The parts of each table, one below the other.
+TABLES: dict[str, list[Wanted]] = {
+    "answer": [
+        Wanted(scale, _ANSWER, cuts=("medium",), policies=(f"{_HUNDREDTH}, committed", _BEST))
+        for scale in ("testbed", "proxy")
+    ],
+    "headline": [
+        Wanted(
+            "testbed",
+            ("what is compressed", "feature maps sent", "all traffic", "accuracy, %", _POINTS, "pairs"),
+            cuts=("medium",),
+            policies=tuple(_WHAT),
+        )
+    ],
+    "testbed": [Wanted("testbed", _TO_THE_END)],
+    "testbed-width-48": [Wanted("testbed-width-48", _TO_THE_END)],
+    "proxy-medium": [
+        Wanted(
+            "proxy",
+            ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS, "tested without codec, %"),
+            cuts=("medium",),
+            policies=("none", _HUNDREDTH, f"{_HUNDREDTH}, committed", _ALL, _BEST, *_PULLED),
+        )
+    ],
+    "proxy-cuts": [
+        Wanted(
+            "proxy",
+            ("cut", "policy", *_SENT, "accuracy, %", "pairs", _POINTS),
+            cuts=("shallow", "deep"),
+        )
+    ],
+    "proxy-dirichlet": [
+        Wanted(
+            "proxy",
+            ("policy", *_SENT, "accuracy, %", "seed by seed", _POINTS),
+            tasks=(f"{_CIFAR}-dirichlet-alpha-0.3",),
+        )
+    ],
+    "proxy-rates": [
+        Wanted(
+            "proxy",
+            ("policy", "smashed data, times less", "pairs", _POINTS, "accuracy, %", *_WEIGHTS),
+            cuts=("medium",),
+            policies=(
+                *("EMS(2.0)", "EMS(1)", "EMS(1), committed", "EMS(1), constant pull"),
+                *("EMS(0.5)", "EMS(0.5), committed", "EMS(0.5), constant pull"),
+                *(_HUNDREDTH, f"{_HUNDREDTH}, committed", _PULLED[0], "EMS(0.2)", "EMS(0.1)"),
+                *("QU(3)", _NEAREST, "SP(0.95875)", "SP, entropy-coded", "UQ(1)", "UQ(0.32)"),
+                *("FedLite", "FedLite, corrected", "FedLite, shorter subvectors"),
+                *("FedLite, corrected, constant pull", "SplitFC", "SplitFC, half of the features", "SL-ACC"),
+                *("C3-SL", "C3-SL, two samples", "AQ-SGD, QU(3)", "AQ-SGD, EMS(0.32)", "SplitCom"),
+            ),
+        )
+    ],
+    "proxy-down-and-averaging": [
+        Wanted(
+            "proxy",
+            ("policy", "GB in all", "pairs", "accuracy, %", _POINTS),
+            cuts=("medium",),
+            policies=(
+                *("none", "averages EMS(1)", "top 1 % averaged", "down EMS(1)", "down EMS(1), unbiased"),
+                *("down step 3, unbiased", "down and averages EMS(1)"),
+                *("none, averaged each 20 steps", "none, averaged each epoch"),
+                "weights EMS(2), averaged each 20 steps, as differences",
+                "weights EMS(2), averaged each epoch, as differences",
+            ),
+        )
+    ],
 }
 
 
-def table(wanted: Wanted) -> str:
+def table(name: str) -> str:
     """The table in Markdown."""
-    found = [*_lines(wanted)]
-    if wanted.policies:
-        found = [line for line in found if line.policy in wanted.policies]
-        found.sort(key=lambda line: wanted.policies.index(line.policy))
-    cells = [[COLUMNS[name](line) for name in wanted.columns] for line in found]
-    head = [list(wanted.columns), ["---"] * len(wanted.columns)]
+    parts = TABLES[name]
+    columns = parts[0].columns
+    cells = [[COLUMNS[column](line) for column in columns] for part in parts for line in _lines(part)]
+    head = [list(columns), ["---"] * len(columns)]
     return "".join(f"| {' | '.join(row)} |\n" for row in (*head, *cells))
 
 
-def _lines(wanted: Wanted) -> Iterator[Line]:
+def _lines(wanted: Wanted) -> list[Line]:
     groups = rows(read_curves(RESULTS / wanted.scale))
     spread = spreads(groups)
-    for (task, cut), of_place in groups.items():
-        if task in wanted.tasks and cut in wanted.cuts:
-            for row in of_place:
-                if row.ended:
-                    yield Line(row, row.compare(spread[task]))
+    found = [
+        Line(wanted.scale, row, row.compare(spread[task]))
+        for (task, cut), of_place in groups.items()
+        for row in of_place
+        if task in wanted.tasks and cut in wanted.cuts and row.ended
+    ]
+    if not wanted.policies:
+        return found
+    order = wanted.policies
+    return sorted((line for line in found if line.policy in order), key=lambda line: order.index(line.policy))
 
 
 def rewritten(text: str) -> str:
     """A page with its tables as the records have them."""
-    return _PLACE.sub(lambda place: place[1] + place[2] + table(TABLES[place[1]]), text)
+    return _PLACE.sub(lambda place: place[1] + place[2] + table(place[1]), text)
 
 
 def picture() -> str:
     """Accuracy against all traffic of the runs that were trained to the end, epoch by epoch; the SVG."""
     named = {"none": "nothing compressed", _BEST: "everything compressed"}
     series = []
-    for line in _lines(TABLES["headline"]):
+    for line in _lines(TABLES["headline"][0]):
         row = line.row
         if line.policy not in named:
             continue
