@@ -174,6 +174,13 @@ TABLES: dict[str, list[Wanted]] = {
             tasks=(f"{_CIFAR}-dirichlet-alpha-0.3",),
         )
     ],
+    "proxy-tiny-imagenet-50": [
+        Wanted(
+            "proxy",
+            ("policy", *_SENT, "accuracy, %", "pairs", _POINTS),
+            tasks=("airbench-bf16-tiny-imagenet-50",),
+        )
+    ],
     "proxy-rates": [
         Wanted(
             "proxy",
