@@ -55,6 +55,13 @@ def test_a_commitment_works_in_half_precision() -> None:
     torch.testing.assert_close(x.grad.float(), 1 + pull, rtol=2e-3, atol=1e-3)
 
 
+def test_a_commitment_keeps_the_precision_of_a_gradient() -> None:
+    x = torch.randn(5, 20, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(5, 20, dtype=torch.float64)
+    (cutlayer.CutLayer("dense", commitment=0.1)(x) * weight).sum().backward()
+    torch.testing.assert_close(x.grad, weight, rtol=1e-9, atol=1e-9)
+
+
 def test_a_commitment_to_what_arrives_exactly_or_overflows_changes_nothing() -> None:
     some = torch.randn(5, 20)
     for x, spec, factor in (

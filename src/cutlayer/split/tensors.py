@@ -213,8 +213,13 @@ def pulled(gradient: Tensors, lost: Tensors, commitment: float) -> Tensors:
     """
     norm = torch.linalg.vector_norm(flat(gradient).float())
     times = torch.where(torch.isfinite(norm), commitment * norm, 0.0)
+
+    def add(a: Tensor, b: Tensor) -> Tensor:
+        wide = torch.promote_types(a.dtype, torch.float32)
+        return torch.addcmul(a.to(wide), b.to(wide), times.to(wide)).to(a.dtype)
+
     pairs = zip(tensors_of(gradient), tensors_of(lost), strict=True)
-    return like(gradient, [torch.addcmul(a.float(), b, times).to(a.dtype) for a, b in pairs])
+    return like(gradient, [add(a, b) for a, b in pairs])
 
 
 def divided(x: Tensors, by: float) -> Tensors:
