@@ -118,6 +118,16 @@ def test_tiny_cuts() -> None:
     assert shapes == [(64, 8, 8), (64, 4, 4), (128, 4, 4)]
 
 
+def test_airbench_shares_the_gradient_of_a_largest_value_among_places_that_tie() -> None:
+    pool = build("airbench", classes=10, width=4).get_submodule("maxpool")
+    x = torch.tensor([[[[0.0, 2.0], [2.0, 1.0]], [[3.0, 0.0], [1.0, 2.0]]]], requires_grad=True)
+    pooled = pool(x)
+    assert pooled.tolist() == [[[[2.0]], [[3.0]]]]
+    pooled.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[[[0.0, 0.5], [0.5, 0.0]], [[1.0, 0.0], [0.0, 0.0]]]]
+
+
 def test_airbench_cuts_and_stem() -> None:
     model = build("airbench", classes=10, width=4)
     points = {p.name: p.shape for p in cut_points(model, torch.zeros(1, 3, 32, 32))}

@@ -63,6 +63,19 @@ class Scale(nn.Module):
         return x * self.factor
 
 
+class GlobalMaxPool(nn.Module):
+    """The largest value of each channel, [N, C, 1, 1]. Places that tie for it share its gradient.
+
+    At the deep cut this is the server's first layer, and what it gets is quantized: many places of a channel
+    have the same largest value. `nn.AdaptiveMaxPool2d` would send the whole gradient to the first of them,
+    wherever the largest value was before it was quantized. Without ties the two are the same.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Reduce height and width to one."""
+        return x.amax((2, 3), keepdim=True)
+
+
 class FastBiasBatchNorm2d(nn.BatchNorm2d):
     """A batch norm without weights, whose bias learns `_BIAS_RATE` times as fast as other parameters.
 
@@ -101,7 +114,7 @@ def _airbench(
         layer1=_group(conv, 8 * in_channels, width),
         layer2=_group(conv, width, 4 * width),
         layer3=_group(conv, 4 * width, 4 * width),
-        maxpool=nn.AdaptiveMaxPool2d(1),
+        maxpool=GlobalMaxPool(),
         flatten=nn.Flatten(),
         scale=Scale(_FEATURE_SCALE),
         fc=nn.Linear(4 * width, classes),
