@@ -179,3 +179,16 @@ def test_digits_are_learned_under_compression(configure: Configure) -> None:
         "train.clients=2",
     )  # fmt: skip
     assert train(config).scored.metrics["accuracy"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("cut", "codec", "told"),
+    [("layer2.relu", "qu:bits=2", True), ("layer2.relu", "none", False), ("layer2", "qu:bits=2", False)],
+)
+def test_a_max_pool_that_gets_compressed_values_is_told_of(
+    configure: Configure, cut: str, codec: str, told: bool
+) -> None:
+    watch = Watch(stop=1)
+    with pytest.raises(Stop):
+        train(configure(f"model.cut={cut}", f"codec.up={codec}"), progress=watch)
+    assert [note.split(" ")[0] for note in watch.notes] == (["layer2.pool"] if told else [])

@@ -95,6 +95,10 @@ class Part(nn.Module):
         """The names of the tensors that it takes, in order."""
         return self._cut_programs[False].inputs
 
+    def input_nodes(self) -> list[fx.Node]:
+        """Where the tensors that it takes in training enter its graph."""
+        return [node for node in self._cut_programs[True].graph.nodes if node.op == "placeholder"]
+
     def called_modules(self) -> list[nn.Module]:
         """The modules that its forward pass calls, each as a whole."""
         nodes = [node for program in self._cut_programs.values() for node in program.graph.nodes]

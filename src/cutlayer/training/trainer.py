@@ -22,6 +22,7 @@ from cutlayer.protocol.plan import when_extended
 from cutlayer.server.evaluation import evaluate
 from cutlayer.server.results import Evaluation
 from cutlayer.server.split_server import SplitServer
+from cutlayer.split.max_pool_at_cut import max_pool_at_cut
 from cutlayer.training import checkpoint
 from cutlayer.training.progress import Display
 from cutlayer.training.provenance import provenance
@@ -117,6 +118,8 @@ class Trainer:
             )
         metrics = self.server.task.metrics
         self._shown.begin(self._schedule.epochs, self.server.plan.total, self.server.number, metrics)
+        if not self.server.codecs.exact:
+            self._note_max_pool()
 
     def complete(self, interrupt: Interrupt) -> Result:
         """Run all steps that are left, going back to the last checkpoint whenever a state is lost."""
@@ -192,6 +195,14 @@ class Trainer:
                 )
                 checkpoint.set_aside(found.path)
                 self.server = self._make_server()
+
+    def _note_max_pool(self) -> None:
+        pool = max_pool_at_cut(self.server.half.part)
+        if pool is not None:
+            self._shown.note(
+                f"{pool} is a max pool right behind the cut: compressed values tie for the largest, and only "
+                "the first of them gets the gradient. Accuracy suffers; cut behind the pool if you can"
+            )
 
     def _note_extension(self, before: Mapping[str, Any]) -> None:
         train = before.get("train", {})
