@@ -31,6 +31,9 @@ _BEST = f"{_ALL}, committed, unbiased down"
 _PULLED = f"{_HUNDREDTH}, constant pull", f"{_ALL}, constant pull"
 _NEAREST = "MS(0.99, 2) nearest"
 
+#: How folders of runs end in which the first place of a max pool that ties got the whole gradient.
+_FIRST = "-first-of-ties"
+
 #: Rows of the README.
 _WHAT = {
     "none": "nothing",
@@ -101,7 +104,8 @@ COLUMNS: dict[str, Callable[[Line], str]] = {
     "what is compressed": lambda line: _WHAT[line.policy],
     "feature maps sent": lambda line: _sent(line.last.smashed, line.last.raw),
     "all traffic": lambda line: _sent(line.last.total, line.last.raw_total),
-    "scale": lambda line: line.scale,
+    "scale": lambda line: line.scale.removesuffix(_FIRST),
+    "gradient of ties": lambda line: "to the first" if line.scale.endswith(_FIRST) else "shared",
     "cut": lambda line: line.row.first.cut,
     "policy": lambda line: line.policy,
     "smashed data, times less": lambda line: _number(line.last.raw / line.last.smashed),
@@ -166,6 +170,16 @@ TABLES: dict[str, list[Wanted]] = {
             ("cut", "policy", *_SENT, "accuracy, %", "pairs", _POINTS),
             cuts=("shallow", "deep"),
         )
+    ],
+    "ties": [
+        Wanted(
+            f"{scale}{ties}",
+            ("scale", "gradient of ties", "policy", "pairs", "accuracy, %", _POINTS, *_WEIGHTS),
+            cuts=("deep",),
+            policies=("none", _NEAREST, f"{_HUNDREDTH}, committed", _BEST),
+        )
+        for scale in ("proxy", "testbed")
+        for ties in (_FIRST, "")
     ],
     "proxy-dirichlet": [
         Wanted(
