@@ -8,7 +8,7 @@ namespace cutlayer {
 namespace {
 
 constexpr double kModelRange = 0.4;  // |log(step / other step)| up to which both use the same context model
-constexpr size_t kMinPerChannel = 3000, kFitElements = size_t(1) << 16;
+constexpr size_t kMinPerChannel = 3000, kFitElements = size_t(1) << 16, kFitPositions = 1024;
 constexpr double kLaneBytes = 3;
 constexpr size_t kMaxFrequencyClasses = 24, kMinClassElements = 160;
 
@@ -19,7 +19,7 @@ bool fit_sample(const Trial& of, bool per_channel, FitSample& fit) {
   const SectionShape& shape = of.shape;
   const size_t rows = of.rows.last - of.rows.first, whole = shape.d / shape.sample(), area = rows * shape.width;
   if (whole == 0 || shape.d < 64) return false;
-  const size_t wanted = std::max<size_t>(1, kFitElements / (per_channel ? shape.channels : 1));
+  const size_t wanted = per_channel ? std::max(kFitPositions, kFitElements / shape.channels) : kFitElements;
   if (rows != shape.height) {
     fit.stride = std::max<size_t>(1, whole * area / wanted);
     fit.thin = std::max<size_t>(1, area / (4 * wanted));

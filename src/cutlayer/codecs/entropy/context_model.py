@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutlayer.codecs.entropy.section_shape import SectionShape
+
 WEIGHT_UNIT = 32  # weights are multiples of 1/32
 PREDICTIONS = 128  # values of a quantized prediction
 PARENTS = 4
 NEIGHBOURS = 4
 MAX_PARENT_DISTANCE = 255  # channels between an element and its parent
+MIN_PER_CHANNEL = 3000  # elements of a channel: with fewer, weights of its own cost more bytes than they save
+# Positions of each channel that a fit of its own weights uses, at least. Its parents are chosen among up to
+# 255 channels, some of which look alike by chance at fewer positions.
+FIT_POSITIONS = 1024
 
 Array = NDArray[Any]
 
@@ -36,6 +42,11 @@ class ContextModel:
     def rows(self) -> int:
         """Rows of weights: 1, or one for each channel."""
         return len(self.weights)
+
+
+def weights_per_channel(shape: SectionShape) -> bool:
+    """Whether each channel gets a row of weights of its own."""
+    return shape.channels > 1 and shape.d >= MIN_PER_CHANNEL * shape.channels
 
 
 def level_shift(levels: int) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutlayer.codecs.entropy.context_model import (
+    FIT_POSITIONS,
     MAX_PARENT_DISTANCE,
     NEIGHBOURS,
     PARENTS,
@@ -23,9 +24,6 @@ from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.codecs.tensors import Tensor, host
 
-_MIN_PER_CHANNEL = (
-    3000  # elements of a channel: with fewer, weights of its own cost more bytes than they save
-)
 _FIT_ELEMENTS = 1 << 16  # elements that a fit uses
 
 Array = NDArray[Any]
@@ -40,11 +38,6 @@ class Subsample:
     count: int  # positions of each channel
 
 
-def weights_per_channel(shape: SectionShape) -> bool:
-    """Whether each channel gets a row of weights of its own."""
-    return shape.channels > 1 and shape.d >= _MIN_PER_CHANNEL * shape.channels
-
-
 def subsample(shape: SectionShape, rows: Rows, per_channel: bool) -> Subsample | None:
     """Positions for a fit among the counted `rows`; None if the section is too small for one.
 
@@ -54,7 +47,7 @@ def subsample(shape: SectionShape, rows: Rows, per_channel: bool) -> Subsample |
     whole, area = shape.d // shape.sample, (rows[1] - rows[0]) * shape.width
     if whole == 0 or shape.d < 64:
         return None
-    wanted = max(1, _FIT_ELEMENTS // (shape.channels if per_channel else 1))
+    wanted = max(FIT_POSITIONS, _FIT_ELEMENTS // shape.channels) if per_channel else _FIT_ELEMENTS
     if rows != (0, shape.height):  # trial rows, which are spread over the section already
         stride = max(1, whole * area // wanted)
         # Thin out only if a single strip has more positions than are wanted.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.context_model import ContextModel
+from cutlayer.codecs.entropy.context_model import ContextModel, weights_per_channel
 from cutlayer.codecs.entropy.frequency_tables import COST_BITS, FrequencyTables
 from cutlayer.codecs.entropy.layout import (
     ACTIVITIES,
@@ -19,7 +19,6 @@ from cutlayer.codecs.entropy.layout import (
     level_centres,
     varint,
 )
-from cutlayer.codecs.entropy.least_squares import weights_per_channel
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
 from cutlayer.codecs.kernels.float_types import widened_bfloat16

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cutlayer.codecs.entropy.context_model import FIT_POSITIONS, weights_per_channel
 from cutlayer.codecs.entropy.section_shape import SectionShape
 
 _MIN_ELEMENTS = 1 << 16  # counted elements, at least
@@ -51,7 +52,9 @@ def trial_rows(shape: SectionShape) -> TrialRows:
     band, before, count = (3, 1, 1) if shape.height > 3 else (shape.height, 0, shape.height)
     row = shape.channels * shape.width
     strips = shape.d // shape.sample * shape.height // count
-    wanted = -(-max(_MIN_ELEMENTS, shape.d // _SHARE) // (row * count))
+    # Context models are fitted to these rows.
+    fit = FIT_POSITIONS * shape.channels if weights_per_channel(shape) else 0
+    wanted = -(-max(_MIN_ELEMENTS, shape.d // _SHARE, fit) // (row * count))
     if 2 * wanted * band * row > shape.d:
         return all_rows(shape)
     # One strip in each of `wanted` equal intervals. The golden-ratio sequence varies its position within the

@@ -15,10 +15,9 @@ from typing_extensions import Buffer
 
 from cutlayer.codecs.base import Writer
 from cutlayer.codecs.entropy import rate_control
-from cutlayer.codecs.entropy.context_model import PARENTS, ContextModel
+from cutlayer.codecs.entropy.context_model import PARENTS, ContextModel, weights_per_channel
 from cutlayer.codecs.entropy.dct_context_model import fit_dct_model
 from cutlayer.codecs.entropy.layout import MAX_LEVELS, ByteReader, malformed, varint
-from cutlayer.codecs.entropy.least_squares import weights_per_channel
 from cutlayer.codecs.entropy.rate_control import Encoded
 from cutlayer.codecs.entropy.section_reader import read_section
 from cutlayer.codecs.entropy.section_shape import SectionShape
