@@ -47,3 +47,29 @@ def test_one_model_is_traced_at_a_time() -> None:
         list(threads.map(one, range(4)))
     assert Slow.most == 1
     assert nn.Module.__call__ is call
+
+
+class Meanwhile(nn.Module):
+    """While it is traced, another thread runs it and another model."""
+
+    def __init__(self, other: nn.Module) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 2)
+        self.other = [other]  # no submodule
+        self.seen: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if threading.current_thread() is threading.main_thread():
+            with ThreadPoolExecutor(1) as threads:
+                given = torch.ones(1, 4)
+                self.seen += threads.map(lambda run: run(given), [self.other[0], self.first])
+        return self.second(self.first(x))
+
+
+def test_a_model_runs_while_another_thread_traces() -> None:
+    other = nn.Linear(4, 3)
+    model = Meanwhile(other)
+    cut(model, "first")
+    expected = other(torch.ones(1, 4)), model.first(torch.ones(1, 4))
+    assert len(model.seen) >= 2
+    assert all(torch.equal(seen, expected[i % 2]) for i, seen in enumerate(model.seen))

@@ -6,6 +6,7 @@ module that it can, to find where cuts are valid.
 """
 
 import inspect
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -52,6 +53,7 @@ class _Tracer(fx.Tracer):
         self.failed: type[nn.Module] | None = None
         self._is_leaf = is_leaf
         self._mode = global_mode()
+        self._thread = threading.get_ident()
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         return self._is_leaf(m, module_qualified_name)
@@ -76,6 +78,8 @@ class _Tracer(fx.Tracer):
     def call_module(
         self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
+        if self._elsewhere():
+            return forward(*args, **kwargs)
         before = self._last_node()
         try:
             result = super().call_module(m, forward, args, kwargs)
@@ -86,6 +90,13 @@ class _Tracer(fx.Tracer):
         call = Call(before, self._last_node(), output)
         self.calls.setdefault(self.path_of_module(m), []).append(call)
         return result
+
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, fx.Proxy]) -> Any:
+        return attr_val if self._elsewhere() else super().getattr(attr, attr_val, parameter_proxy_cache)
+
+    def _elsewhere(self) -> bool:
+        """Whether another thread runs a model meanwhile: torch.fx changes nn.Module for all threads."""
+        return threading.get_ident() != self._thread
 
     def _last_node(self) -> fx.Node:
         last: fx.Node = next(iter(reversed(self.graph.nodes)))
