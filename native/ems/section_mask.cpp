@@ -8,18 +8,25 @@ namespace cutlayer {
 namespace {
 
 constexpr double kModelRange = 0.4;  // |log(step / other step)| up to which both use the same context model
-constexpr size_t kMinPerChannel = 3000, kFitElements = size_t(1) << 16, kFitPositions = 1024;
+constexpr size_t kMinPerChannel = 3000, kFitElements = size_t(1) << 16;
+constexpr size_t kWantedPositions = 1024, kMostFitElements = size_t(1) << 18;
 constexpr double kLaneBytes = 3;
 constexpr size_t kMaxFrequencyClasses = 24, kMinClassElements = 160;
 
 size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
+
+// The positions of each channel to which its own weights are fitted.
+size_t fit_positions(size_t channels) {
+  const size_t wanted = std::max(kWantedPositions, kFitElements / channels);
+  return std::max<size_t>(1, std::min(wanted, kMostFitElements / channels));
+}
 
 // Which positions a fit uses: `subsample` in entropy/least_squares.py. False if the section is too small for a fit.
 bool fit_sample(const Trial& of, bool per_channel, FitSample& fit) {
   const SectionShape& shape = of.shape;
   const size_t rows = of.rows.last - of.rows.first, whole = shape.d / shape.sample(), area = rows * shape.width;
   if (whole == 0 || shape.d < 64) return false;
-  const size_t wanted = per_channel ? std::max(kFitPositions, kFitElements / shape.channels) : kFitElements;
+  const size_t wanted = per_channel ? fit_positions(shape.channels) : kFitElements;
   if (rows != shape.height) {
     fit.stride = std::max<size_t>(1, whole * area / wanted);
     fit.thin = std::max<size_t>(1, area / (4 * wanted));

@@ -20,9 +20,11 @@ PARENTS = 4
 NEIGHBOURS = 4
 MAX_PARENT_DISTANCE = 255  # channels between an element and its parent
 MIN_PER_CHANNEL = 3000  # elements of a channel: with fewer, weights of its own cost more bytes than they save
-# Positions of each channel that a fit of its own weights uses, at least. Its parents are chosen among up to
-# 255 channels, some of which look alike by chance at fewer positions.
-FIT_POSITIONS = 1024
+FIT_ELEMENTS = 1 << 16  # that a fit uses
+# Weights of its own for each channel need so many positions of each: its parents are chosen among up to 255
+# channels, some of which look alike by chance at fewer. But the time of a fit grows with channels squared.
+_WANTED_POSITIONS = 1024
+_MOST_FIT_ELEMENTS = 1 << 18
 
 Array = NDArray[Any]
 
@@ -47,6 +49,12 @@ class ContextModel:
 def weights_per_channel(shape: SectionShape) -> bool:
     """Whether each channel gets a row of weights of its own."""
     return shape.channels > 1 and shape.d >= MIN_PER_CHANNEL * shape.channels
+
+
+def fit_positions(channels: int) -> int:
+    """The positions of each channel to which its own weights are fitted."""
+    wanted = max(_WANTED_POSITIONS, FIT_ELEMENTS // channels)
+    return max(1, min(wanted, _MOST_FIT_ELEMENTS // channels))
 
 
 def level_shift(levels: int) -> int:

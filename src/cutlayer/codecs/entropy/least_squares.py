@@ -11,20 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cutlayer.codecs.entropy.context_model import (
-    FIT_POSITIONS,
+    FIT_ELEMENTS,
     MAX_PARENT_DISTANCE,
     NEIGHBOURS,
     PARENTS,
     WEIGHT_UNIT,
     ContextModel,
     default_model,
+    fit_positions,
     level_shift,
 )
 from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import Rows
 from cutlayer.codecs.tensors import Tensor, host
-
-_FIT_ELEMENTS = 1 << 16  # elements that a fit uses
 
 Array = NDArray[Any]
 
@@ -47,7 +46,7 @@ def subsample(shape: SectionShape, rows: Rows, per_channel: bool) -> Subsample |
     whole, area = shape.d // shape.sample, (rows[1] - rows[0]) * shape.width
     if whole == 0 or shape.d < 64:
         return None
-    wanted = max(FIT_POSITIONS, _FIT_ELEMENTS // shape.channels) if per_channel else _FIT_ELEMENTS
+    wanted = fit_positions(shape.channels) if per_channel else FIT_ELEMENTS
     if rows != (0, shape.height):  # trial rows, which are spread over the section already
         stride = max(1, whole * area // wanted)
         # Thin out only if a single strip has more positions than are wanted.

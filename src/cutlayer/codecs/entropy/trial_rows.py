@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cutlayer.codecs.entropy.context_model import FIT_POSITIONS, weights_per_channel
+from cutlayer.codecs.entropy.context_model import fit_positions, weights_per_channel
 from cutlayer.codecs.entropy.section_shape import SectionShape
 
 _MIN_ELEMENTS = 1 << 16  # counted elements, at least
@@ -53,7 +53,7 @@ def trial_rows(shape: SectionShape) -> TrialRows:
     row = shape.channels * shape.width
     strips = shape.d // shape.sample * shape.height // count
     # Context models are fitted to these rows.
-    fit = FIT_POSITIONS * shape.channels if weights_per_channel(shape) else 0
+    fit = fit_positions(shape.channels) * shape.channels if weights_per_channel(shape) else 0
     wanted = -(-max(_MIN_ELEMENTS, shape.d // _SHARE, fit) // (row * count))
     if 2 * wanted * band * row > shape.d:
         return all_rows(shape)
