@@ -28,25 +28,21 @@ _ONE_AT_A_TIME = threading.Lock()
 @cache
 def message_class(name: str) -> Any:
     """The class of a message, such as `Hello` or `Goodbye`."""
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
-
-
-def _pool() -> Any:
-    # Classes of two pools do not go into each other, so two threads must not make one each.
+    # Two threads that are first must get classes of the same pool, which go into each other.
     with _ONE_AT_A_TIME:
-        return _made_pool()
+        return _all_classes()[f"{PACKAGE}.{name}"]
 
 
 @cache
-def _made_pool() -> Any:
-    from google.protobuf import descriptor_pb2, descriptor_pool
+def _all_classes() -> dict[str, Any]:
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     # A pool of its own: another package may have a file of the same name.
     pool = descriptor_pool.DescriptorPool()
+    files = []
     for path in sorted(resources.files(__package__).iterdir(), key=lambda found: found.name):
         if path.name.endswith(".binpb"):
             for file in descriptor_pb2.FileDescriptorSet.FromString(path.read_bytes()).file:
                 pool.Add(file)
-    return pool
+                files.append(file.name)
+    return message_factory.GetMessageClassesForFiles(files, pool)
