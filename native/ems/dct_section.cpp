@@ -140,6 +140,7 @@ class CoefficientWriter : public SectionWriter {
       return room;
     });
   }
+  double error_of_few(const Quantized&, const Points&) override { return 0; }  // `error` is of full precision
   // The error of coefficients times the gain, which is measured on some samples.
   double estimate_error(double step) override {
     if (gain_at_ == 0 || std::fabs(std::log(step / gain_at_)) > kGainRange) {

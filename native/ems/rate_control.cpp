@@ -8,6 +8,7 @@ namespace {
 constexpr int kTries = 6;
 constexpr int kRefinements = 2;       // passes over all elements, at most, once the error bound is met
 constexpr double kTolerance = 0.006;  // a target counts as met within this share of it
+constexpr double kLowRate = 0.4;      // bits an element
 constexpr double kSamePoints = 0.05;  // steps within this share of each other use the same reconstruction points
 constexpr double kBudgetUsed = 0.9;   // a section that uses this share of its budget is good enough
 constexpr size_t kMaxTopShare = 64;
@@ -98,24 +99,43 @@ double error_bound(const SectionTask& task, double error, double energy, uint64_
 Encoded within_bytes(SectionWriter& writer, int64_t budget) {
   if (writer.topmin == 0 || budget <= 0) return smallest(writer);
   const double bytes = double(budget);
+  if (writer.has_many_channels() && bytes < kLowRate * double(writer.elements()) / 8) {
+    // A channel chooses its parents among many. Most levels are zero, so a fit to them sees too little to choose by: one
+    // fit at a small step serves all others.
+    writer.first_step = std::min(writer.first_step, writer.topmin / 6);
+    writer.model_range = HUGE_VAL;
+  }
   const Found found = step_for_bytes(writer, bytes * (1 - 1.5 * kTolerance));
   double step = found.at;
   const OwnModel& model = writer.model_for(step);
+  const double wanted = bytes * (1 - kTolerance);
   Mask fitting;
   bool fits = false;
+  double large_step = 0, large_bytes = 0;  // of a mask that does not fit
   for (int i = 0; i < kTries; ++i) {
     Mask mask = writer.mask_at(step, &model);
     const double size = mask.bytes;
     const unsigned n_levels = mask.quantized.n_levels;
-    if (size <= bytes) {
+    if (size > bytes) {
+      large_step = mask.quantized.step;
+      large_bytes = size;
+    } else if (fits && size <= fitting.bytes) {
+      break;
+    } else {
       fitting = std::move(mask);
       fits = true;
-      // The trial rows are not quite like the whole section, but one correction is enough.
-      if (size >= bytes * (1 - 4 * kTolerance) || n_levels == kMaxLevels || i > 1) break;
-    } else if (fits || n_levels == 1) {
-      break;  // a mask that fits is known, and this step was too small
     }
-    step *= std::pow(std::max(0.5, size / (bytes * (1 - kTolerance))), 1 / std::min(std::max(-found.slope, 0.4), 2.5));
+    if (fits && (fitting.bytes >= bytes * (1 - 4 * kTolerance) || fitting.quantized.n_levels == kMaxLevels)) break;
+    if (fits && large_bytes > 0) {
+      // In between: log size is nearly linear in log step.
+      const double part = std::log(fitting.bytes / wanted) / std::log(fitting.bytes / large_bytes);
+      step = fitting.quantized.step * std::pow(large_step / fitting.quantized.step, part);
+    } else if (size > bytes && n_levels == 1) {
+      break;
+    } else {
+      // The slope is that of the trial rows, which are not quite like the whole section.
+      step *= std::pow(std::max(0.5, size / wanted), 1 / std::min(std::max(-found.slope, 0.4), 2.5));
+    }
   }
   if (fits) {
     Encoded encoded = encode(writer, fitting);
@@ -151,8 +171,9 @@ Encoded within_error(SectionWriter& writer, double bound) {
       fitted_at = step;
     }
     const double error = writer.error(levels, points);
-    // A margin for the precision of 1/64 of a step, with which the error is measured.
-    const bool fits = error * 1.001 <= bound;
+    // A margin for the precision of 1/64 of a step, with which the error is measured. The rounding errors of few elements
+    // do not average out.
+    const bool fits = error * 1.001 <= bound && writer.error_of_few(levels, points) <= bound;
     if (fits && error > best_error) {
       best = std::move(levels);
       best_points = points;

@@ -7,10 +7,9 @@
 namespace cutlayer {
 namespace {
 
-constexpr double kModelRange = 0.4;  // |log(step / other step)| up to which both use the same context model
 constexpr size_t kMinPerChannel = 3000, kFitElements = size_t(1) << 16;
 constexpr size_t kWantedPositions = 1024, kMostFitElements = size_t(1) << 18;
-constexpr double kLaneBytes = 3;
+constexpr double kLaneBytes = 3, kMostOverfit = 0.25;
 constexpr size_t kMaxFrequencyClasses = 24, kMinClassElements = 160;
 
 size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
@@ -19,6 +18,10 @@ size_t ceil_div(size_t a, size_t b) { return (a + b - 1) / b; }
 size_t fit_positions(size_t channels) {
   const size_t wanted = std::max(kWantedPositions, kFitElements / channels);
   return std::max<size_t>(1, std::min(wanted, kMostFitElements / channels));
+}
+
+bool weights_per_channel(const SectionShape& shape) {
+  return shape.channels > 1 && shape.d >= kMinPerChannel * shape.channels;
 }
 
 // Which positions a fit uses: `subsample` in entropy/least_squares.py. False if the section is too small for a fit.
@@ -44,9 +47,13 @@ bool fit_sample(const Trial& of, bool per_channel, FitSample& fit) {
 
 }  // namespace
 
+bool SectionWriter::has_many_channels() const {
+  return task_.shape.channels > 64 && weights_per_channel(task_.shape);
+}
+
 OwnModel SectionWriter::fit_to(unsigned n_levels, const uint8_t* levels, const Trial& of) {
   const SectionShape& shape = task_.shape;
-  const bool per_channel = shape.channels > 1 && shape.d >= kMinPerChannel * shape.channels;
+  const bool per_channel = weights_per_channel(shape);
   OwnModel model;
   FitSample fit;
   if (!fit_sample(of, per_channel, fit)) {
@@ -73,7 +80,7 @@ OwnModel SectionWriter::fit_model(double step, const Quantized* known) {
 }
 
 const OwnModel& SectionWriter::model_for(double step, const Quantized* known) {
-  if (fitted_at_ == 0 || std::fabs(std::log(step / fitted_at_)) > kModelRange) {
+  if (fitted_at_ == 0 || std::fabs(std::log(step / fitted_at_)) > model_range) {
     fitted_ = fit_model(step, known);
     fitted_at_ = step;
     tried_.bytes = 0;  // it was made with another model
@@ -138,9 +145,10 @@ Mask SectionWriter::make_mask(Quantized quantized, const Trial& of, const OwnMod
   tables.frequencies.resize(tables.classes * symbols);
   tables.number_classes();
   double bits = double(cost) / 65536 / double(times) + double(signs);
-  if (!whole)
-    bits += overfit_bits_ * double(mask.model.weights.size() + mask.model.distance.size()) +
-            double(tables.frequencies.size());
+  if (!whole) {
+    const double overfit = overfit_bits_ * double(mask.model.weights.size() + mask.model.distance.size());
+    bits += std::min(overfit, kMostOverfit * bits) + double(tables.frequencies.size());
+  }
   // The header: a frequency takes one byte or two, all else is small.
   const size_t header = 40 + top_stream.size() + activities(n_levels) * n_levels + 3 * shape.blocks() +
                         model_size(mask.model) + tables.classes * (1 + 3 * n_levels / 2);

@@ -1,4 +1,6 @@
 // The reconstruction points of a section, and its squared error: entropy/section_writer.py, operation by operation.
+#include <cmath>
+
 #include "ems/section_writer.hpp"
 
 namespace cutlayer {
@@ -53,6 +55,20 @@ double SectionWriter::error(const Quantized& quantized, const Points& points) {
   return double(ems_squared_error(task_.x, quantized.levels.data(), task_.shape, float(unit), n_levels,
                                   points.activities, table.data(), threads_for(task_.shape.d, task_.threads))) /
          (unit * unit);
+}
+
+double SectionWriter::error_of_few(const Quantized& quantized, const Points& points) {
+  if (task_.shape.d >= kMinForActivity) return 0;
+  const unsigned n_levels = quantized.n_levels;
+  const float unit = points.step / 64;
+  double sum = 0;
+  for (size_t i = 0; i < task_.shape.d; ++i) {
+    const unsigned level = quantized.levels.data()[i];
+    if (level == n_levels) continue;
+    const double off = std::fabs(double(task_.x[i])) - double(float(64 * int(level) + points.offsets[level]) * unit);
+    sum += off * off;
+  }
+  return sum;
 }
 
 }  // namespace cutlayer

@@ -10,7 +10,7 @@ namespace cutlayer {
 namespace {
 
 constexpr double kMinStep = 0x1p-120, kMaxStep = 0x1p119;  // so that 1/64 of a step, and 127 steps, are float32
-constexpr size_t kMinForActivity = size_t(1) << 15, kMaxForActivity = 16;
+constexpr size_t kMaxForActivity = 16;
 
 // The number with these bits.
 double number_of(uint64_t bits, Values kind) {

@@ -21,6 +21,9 @@ struct Mask {
   bool marks_are_tops = false;
 };
 
+// With fewer elements, a level has one reconstruction point.
+constexpr size_t kMinForActivity = size_t(1) << 15;
+
 class SectionWriter {
  public:
   SectionWriter(const SectionTask& task, const Selection& top, size_t row);
@@ -29,8 +32,12 @@ class SectionWriter {
   // The number of top values, the smallest, the step where a search begins, and the bytes of all top values.
   uint64_t count;
   double topmin, first_step;
+  double model_range = 0.4;  // |log(step / other step)| up to which both use the same context model
   std::string top_stream;
 
+  size_t elements() const { return task_.shape.d; }
+  // Whether more channels than 64 have weights of their own.
+  bool has_many_channels() const;
   double estimate_bytes(double step);
   virtual double estimate_error(double step) { return fit_points_at(step).second; }
   // The context model for a step; a close step's model is reused. `known`: the trial rows at this step, if they are there.
@@ -41,6 +48,8 @@ class SectionWriter {
   Mask mask_of(Quantized quantized, const OwnModel* model);
   Points fit_points(const Quantized& quantized);
   virtual double error(const Quantized& quantized, const Points& points);
+  // The squared error of a small section in full precision; 0 for a large one.
+  virtual double error_of_few(const Quantized& quantized, const Points& points);
   // Takes the levels that another quantizer made; marks the top values.
   Quantized evenly(unsigned n_levels, bool nearest);
   Encoded section(const Mask& mask, const Points& points);

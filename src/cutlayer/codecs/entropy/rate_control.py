@@ -13,6 +13,7 @@ from cutlayer.codecs.tensors import Tensor
 _TRIES = 6
 _REFINEMENTS = 2  # passes over all elements, at most, once the error bound is met
 _TOLERANCE = 0.006  # a target counts as met within this share of it
+_LOW_RATE = 0.4  # bits an element
 _SAME_POINTS = 0.05  # steps within this share of each other use the same reconstruction points
 Encoded = tuple[bytes, int]  # a section, and its number of levels
 
@@ -37,19 +38,34 @@ def within_bytes(writer: SectionWriter, budget: int) -> Encoded:
     """The section of least error in at most `budget` bytes; if none is found, the smallest section."""
     if writer.topmin == 0 or budget <= 0:
         return _smallest(writer)
+    if writer.has_many_channels and budget < _LOW_RATE * writer.shape.d / 8:
+        # A channel chooses its parents among many. Most levels are zero, so a fit to them sees too little to
+        # choose by: one fit at a small step serves all others.
+        writer.first_step, writer.model_range = min(writer.first_step, writer.topmin / 6), math.inf
     step, slope = _step_for_bytes(writer, budget * (1 - 1.5 * _TOLERANCE))
     model = writer.model_for(step)
+    wanted = budget * (1 - _TOLERANCE)
     fitting: Mask | None = None
-    for i in range(_TRIES):
+    too_large: Mask | None = None
+    for _ in range(_TRIES):
         mask = writer.mask_at(step, model)
-        if mask.bytes <= budget:
+        if mask.bytes > budget:
+            too_large = mask
+        elif fitting and mask.bytes <= fitting.bytes:
+            break
+        else:
             fitting = mask
-            # The trial rows are not quite like the whole section, but one correction is enough.
-            if mask.bytes >= budget * (1 - 4 * _TOLERANCE) or mask.n_levels == MAX_LEVELS or i > 1:
-                break
-        elif fitting or mask.n_levels == 1:
-            break  # a mask that fits is known, and this step was too small
-        step *= max(0.5, mask.bytes / (budget * (1 - _TOLERANCE))) ** (1 / min(max(-slope, 0.4), 2.5))
+        if fitting and (fitting.bytes >= budget * (1 - 4 * _TOLERANCE) or fitting.n_levels == MAX_LEVELS):
+            break
+        if fitting and too_large:
+            # In between: log size is nearly linear in log step.
+            part = math.log(fitting.bytes / wanted) / math.log(fitting.bytes / too_large.bytes)
+            step = fitting.step * (too_large.step / fitting.step) ** part
+        elif mask is too_large and mask.n_levels == 1:
+            break
+        else:
+            # The slope is that of the trial rows, which are not quite like the whole section.
+            step *= max(0.5, mask.bytes / wanted) ** (1 / min(max(-slope, 0.4), 2.5))
     if fitting:
         encoded = _encode(writer, fitting)
         if len(encoded[0]) <= budget:
@@ -88,8 +104,9 @@ def within_error(writer: SectionWriter, bound: float) -> Encoded | None:
         else:
             points, fitted_at = writer.fit_points(*levels), step
         error = writer.error(*levels, points)
-        # A margin for the precision of 1/64 of a step, with which the error is measured.
-        fits = error * 1.001 <= bound
+        # A margin for the precision of 1/64 of a step, with which the error is measured. The rounding errors
+        # of few elements do not average out.
+        fits = error * 1.001 <= bound and writer.error_of_few(*levels, points) <= bound
         if fits and error > best_error:
             best, best_error = (levels, points), error
             if error >= (1 - 3 * _TOLERANCE) * bound:

@@ -23,15 +23,15 @@ from cutlayer.codecs.entropy.section_shape import SectionShape
 from cutlayer.codecs.entropy.trial_rows import TrialRows, all_rows, trial_rows
 from cutlayer.codecs.kernels.float_types import widened_bfloat16
 from cutlayer.codecs.kernels.interface import Kernels
-from cutlayer.codecs.tensors import Tensor
+from cutlayer.codecs.tensors import Tensor, host
 
 # The quantizer, in 1/64 of a step: magnitudes below the dead zone get level 0; above it, a remainder from
 # ROUND_UP_FROM on gets the next level.
 DEAD_ZONE, ROUND_UP_FROM = 38, 35
 MIN_STEP, MAX_STEP = 2.0**-120, 2.0**119  # so that 1/64 of a step, and 127 steps, are float32
-_MODEL_RANGE = 0.4  # |log(step / other step)| up to which both steps use the same context model
 _MIN_FOR_ACTIVITY = 1 << 15  # elements: with fewer, one reconstruction point a level
 _MAX_FOR_ACTIVITY = 16  # levels: with more, one reconstruction point a level
+_MOST_OVERFIT = 0.25  # of the bits of the trial rows
 _LANE_BYTES = 3  # bytes of a lane's rANS state that carry no levels, on average
 
 Array = NDArray[Any]
@@ -59,6 +59,7 @@ class SectionWriter:
     # A model fitted to the trial rows codes these better than the others, by about so many bits for each
     # weight.
     overfit_bits = 2.0
+    model_range = 0.4  # |log(step / other step)| up to which both steps use the same context model
     stochastic = False  # whether levels decode to multiples of the step
 
     def __init__(
@@ -83,6 +84,11 @@ class SectionWriter:
     def negative(self) -> bool:
         """Whether there are negative elements."""
         return self.signed and bool(self.x.min() < 0)
+
+    @property
+    def has_many_channels(self) -> bool:
+        """Whether more channels than 64 have weights of their own."""
+        return self.shape.channels > 64 and weights_per_channel(self.shape)
 
     def trial_subset(self, elements: Tensor) -> Tensor:
         """The trial rows of all elements, or of all levels."""
@@ -118,7 +124,7 @@ class SectionWriter:
 
     def model_for(self, step: float) -> ContextModel:
         """The context model for a step. A close step's model is reused: weights hardly depend on the step."""
-        if self.last_fit is None or abs(math.log(step / self.last_fit[0])) > _MODEL_RANGE:
+        if self.last_fit is None or abs(math.log(step / self.last_fit[0])) > self.model_range:
             self.last_fit = step, self.fit_model(step)
         return self.last_fit[1]
 
@@ -174,7 +180,8 @@ class SectionWriter:
         signs = int(histogram[:, 1:n_levels].sum()) if self.signed else 0
         bits = cost / (1 << COST_BITS) / times + signs
         if of.where is not None:
-            bits += self.overfit_bits * (model.weights.size + model.distance.size) + tables.frequencies.size
+            overfit = self.overfit_bits * (model.weights.size + model.distance.size)
+            bits += min(overfit, _MOST_OVERFIT * bits) + tables.frequencies.size
         # The header: a frequency takes one byte or two, all else is small.
         header = 40 + len(self.top_stream) + self.activities(n_levels) * n_levels + 3 * self.shape.blocks
         header += self.model_size(model) + len(tables.starts) * (1 + 3 * n_levels // 2)
@@ -197,6 +204,14 @@ class SectionWriter:
         """The squared error of the section with these reconstruction points."""
         scale = self.scale(step)
         return self.kernels.ems_squared_error(self.x, levels, self.shape, scale, points.units()) / scale**2
+
+    def error_of_few(self, step: float, n_levels: int, levels: Tensor, points: ReconstructionPoints) -> float:
+        """The squared error of a small section in full precision; 0 for a large one."""
+        if self.shape.d >= _MIN_FOR_ACTIVITY:
+            return 0.0
+        magnitudes, chosen = np.abs(host(self.x).astype(np.float64)), host(levels)
+        off = magnitudes - np.append(points.values()[0], 0).astype(np.float64)[chosen]
+        return float((off * off)[chosen != n_levels].sum())
 
     def _fit_points(self, step: float, n_levels: int, levels: Tensor) -> tuple[ReconstructionPoints, float]:
         """Reconstruction points from levels of the trial rows, and an estimate of the section's error."""

@@ -17,6 +17,7 @@ from cutlayer.codecs.entropy.section_shape import SectionShape
 
 _MIN_ELEMENTS = 1 << 16  # counted elements, at least
 _SHARE = 24  # one element in 24 is counted, if that is more
+_FIT_SHARE = 4  # at most one element in 4 is taken for the sake of a fit
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 Rows = tuple[int, int]  # the counted rows of each plane: the first, and the one behind the last
@@ -54,6 +55,7 @@ def trial_rows(shape: SectionShape) -> TrialRows:
     strips = shape.d // shape.sample * shape.height // count
     # Context models are fitted to these rows.
     fit = fit_positions(shape.channels) * shape.channels if weights_per_channel(shape) else 0
+    fit = min(fit, shape.d * count // (_FIT_SHARE * band))
     wanted = -(-max(_MIN_ELEMENTS, shape.d // _SHARE, fit) // (row * count))
     if 2 * wanted * band * row > shape.d:
         return all_rows(shape)
